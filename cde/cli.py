@@ -1,9 +1,8 @@
 """The command `cde`: index one's own text, and look at this machine.
 
-`cde index build SOURCE FOLDER` is `Index.build`; `sync`, `search`, `add`, `remove`, `list`,
-`status` and `convert` are of a folder that it or Python wrote; `cde score`, `cde sources` and `cde
-doctor` stand beside it. Bad input is an exception whose message is for the user. Nothing heavy is
-imported before it is needed.
+`cde index build SOURCE FOLDER` is `Index.build`; the other steps are of a folder that it or Python
+wrote. Bad input is an exception whose message is for the user. Nothing heavy is imported before it
+is needed.
 
 An installed package adds commands of its own as an entry point of the group `cde.commands`: a
 module with `add_parsers(commands)`, which gives each of its parsers the default `do`, a function of
@@ -121,9 +120,6 @@ def _add_index(commands: Any) -> None:
     step("list", _list, "ids of the documents", folder)
     status = step("status", _status, "documents, model, source, context, drift", folder)
     status.add_argument("--json", action="store_true", help="as JSON")
-    old = step("convert", _convert, "an index that an earlier cde made, into a new folder")
-    old.add_argument("old", type=Path)
-    old.add_argument("new", type=Path)
 
 
 def _score(options: argparse.Namespace) -> None:
@@ -240,13 +236,6 @@ def _remove(options: argparse.Namespace) -> None:
 def _list(options: argparse.Namespace) -> None:
     for name in _load(options).ids:
         print(_plain(name))
-
-
-def _convert(options: argparse.Namespace) -> None:
-    from cde.corpus import Index
-
-    Index.converted(options.old).save(options.new)
-    print(Index.load(options.new))
 
 
 def _status(options: argparse.Namespace) -> None:

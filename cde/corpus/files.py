@@ -20,7 +20,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import chain
 from numbers import Integral, Real
@@ -259,41 +259,31 @@ def _exact(given: Any) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """Where documents are read from, and how: what `sync` reads again.
+    """Where documents are read from: what `sync` reads again.
 
     Attributes:
-        path: a folder or file; None for documents that came from Python.
+        path: a folder or file; "" for documents that came from Python.
         columns: of tables: the text's, the title's and the id's.
-        root: ids are paths below it; by default `path`, or the folder that the file is in.
     """
 
-    path: Path | None = None
+    path: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
-    root: Path | None = None
 
     @classmethod
     def of(cls, path: Path | str, columns: Mapping[str, str] | None = None) -> Source:
         """A folder or file."""
         Columns.chosen(columns)
-        return cls(checked_path(path).expanduser().absolute(), dict(columns or {}))
-
-    def to_json(self) -> dict[str, Any]:
-        """As a mapping that JSON can hold."""
-        return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, saved: Mapping[str, Any]) -> Source:
-        """What `to_json` gave."""
-        places = {name: saved[name] and Path(saved[name]) for name in ("path", "root")}
-        return cls(columns=saved["columns"], **places)
+        return cls(str(checked_path(path).expanduser().absolute()), dict(columns or {}))
 
 
-def read_source(source: Source) -> tuple[list[Document], list[LeftOut]]:
+def read_source(source: Source, root: Path | str = "") -> tuple[list[Document], list[LeftOut]]:
     """Documents of a folder or file, as `Index.from_folder` says; and what was left out, each with
-    its reason. A row of a table without an id is named by its file and a hash of its content.
+    its reason. Ids are paths below a root, by default the folder. A row of a table without an id is
+    named by its file and a hash of its content.
     """
-    path = source.path
-    assert path is not None
+    if not source.path:
+        raise ValueError("this index was not built of a folder or file: give the source")
+    path = Path(source.path)
     if not path.exists():
         raise FileNotFoundError(f"no folder or file {path}: expected a folder of {_ACCEPTED}")
     left_out: list[LeftOut] = []
@@ -303,29 +293,28 @@ def read_source(source: Source) -> tuple[list[Document], list[LeftOut]]:
         files = [path]
     else:
         raise ValueError(f"{path} cannot be read: accepted are {_ACCEPTED}, or a folder")
-    root = source.root or (path if path.is_dir() else path.parent)
+    root = root or (path if path.is_dir() else path.parent)
     columns = Columns.chosen(source.columns)
-    found: dict[str, Document] = {}
-    places: dict[str, Path] = {}
+    found: dict[str, tuple[Document, Path]] = {}
     for file in progress(files, f"reading {len(files):,} files", unit="files"):
         relative = file.relative_to(root).as_posix()
         for some in _documents(file, relative, columns):
             if isinstance(some, LeftOut):
                 left_out.append(some)
             elif some.id not in found:
-                found[some.id], places[some.id] = some, file
-            elif some == found[some.id] and places[some.id] == file:
+                found[some.id] = some, file
+            elif found[some.id] == (some, file):
                 left_out.append(LeftOut(relative, "a row that is there already"))
             else:
                 raise ValueError(
-                    f"{file}: the id {some.id!r} occurs in {places[some.id]} too; ids must be "
+                    f"{file}: the id {some.id!r} occurs in {found[some.id][1]} too; ids must be "
                     'distinct. columns={"id": ""} (--id-column "") names rows by file and content'
                 )
     if not found:
         more = "; …" if len(left_out) > 3 else ""
         said = f": {'; '.join(map(str, left_out[:3]))}{more}" if left_out else ": it is empty"
         raise ValueError(f"{path} holds no document that can be read ({_ACCEPTED}){said}")
-    return list(found.values()), left_out
+    return [document for document, _ in found.values()], left_out
 
 
 def counted(left_out: Sequence[LeftOut]) -> str:

@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,7 +28,6 @@ from cde.corpus.encoders import (
     checked_encoder,
     describe,
     embedded,
-    is_kept,
     record_of,
     require_same,
     restored,
@@ -49,11 +48,13 @@ from cde.corpus.table import (
 from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.progress import progress
-from cde.storage import differing_file, set_aside
+from cde.storage import set_aside
 from cde.validation import Vectors, checked_path, checked_whole, encodable, shown
 
 __all__ = ["Changes", "Index", "Status"]
 
+#: documents that are embedded between two writes of an index in a folder
+PART = 512
 _FOUND = ["query", "id", "score", "text", "passage", "heading", "metadata"]
 
 
@@ -128,8 +129,6 @@ class Index:
         'a green house'
     """
 
-    #: what embeds documents and queries, or BM25
-    encoder: Model
     _rows: Rows | None
     _origin: Origin | None
 
@@ -150,7 +149,7 @@ class Index:
     def _begin(self, encoder: Model, on_long: OnLong, record: Any = None) -> None:
         if on_long not in get_args(OnLong):
             raise ValueError(f"on_long must be one of {get_args(OnLong)}; it is {shown(on_long)}")
-        self.encoder, self._on_long = encoder, on_long
+        self._encoder, self._on_long = encoder, on_long
         self._record = record or record_of(encoder)
         self._limit = limit_of(encoder)
         self._rows = self._origin = None  # replaced, never changed: a search keeps what it has
@@ -192,7 +191,6 @@ class Index:
         columns: Mapping[str, str] | None = None,
         on_long: OnLong = "chunk",
         sample_queries: Sequence[str] | None = None,
-        part: int = 512,
         replace: bool = False,
     ) -> Index:
         """An index in a folder, written while it is embedded.
@@ -204,7 +202,6 @@ class Index:
                 `sync` reads again.
             folder: a new folder, an empty one, or one with this index.
             ids, encoder, columns, on_long, sample_queries: as for `Index`.
-            part: documents that are embedded between two writes.
             replace: put it in the place of another index, which is there until this one is done
                 (one of the same encoder is changed document by document, as by `sync`).
 
@@ -221,11 +218,10 @@ class Index:
         index = cls.__new__(cls)
         index._begin(_fitted(encoder, documents, sample_queries), on_long)
         index._source = source
-        checked_whole(part, "part")
         with locked(folder):
-            return index._built(folder, documents, part, replace)
+            return index._built(folder, documents, replace)
 
-    def _built(self, folder: Path, documents: list[Document], part: int, replace: bool) -> Index:
+    def _built(self, folder: Path, documents: list[Document], replace: bool) -> Index:
         before = read_settings(folder)
         dim = 0 if isinstance(self.encoder, BM25) else getattr(self.encoder, "dim", None)
         if dim is None:
@@ -250,8 +246,8 @@ class Index:
                     "index.sync(…) brings it up to date, replace=True (--replace) replaces it"
                 )
             return Index.load(folder, self.encoder)
-        self._table.keep(self.encoder, self._record)
-        self._bring(documents, part, built=True, prune=True)
+        self._table.keep(self.encoder)
+        self._bring(documents, built=True, prune=True)
         self._origin = Origin.of(self._read_rows().vectors)
         self._table.finish(self._settings())
         self._version = self._table.version
@@ -261,8 +257,8 @@ class Index:
         return {
             "encoder": self._record,
             "on_long": self._on_long,
-            "source": self._source.to_json(),
-            "origin": self._origin and self._origin.to_json(),
+            "source": asdict(self._source),
+            "origin": self._origin and asdict(self._origin),
         }
 
     @classmethod
@@ -296,39 +292,19 @@ class Index:
         index = cls.__new__(cls)
         try:
             if encoder is None:
-                if is_kept(record) and (damage := table.damage_of_encoder(record)):
+                if damage := table.damage_of_encoder():
                     raise ValueError(f"{damage}: build the index again from its texts")
-                made = restored(record, table.encoder_folder(record))
+                made = restored(record, table.encoder_folder)
             else:
                 made = checked_encoder(encoder, None)
             index._begin(made, settings["on_long"], record)
-            index._table, index._source = table, Source.from_json(settings["source"])
-            index._origin = settings["origin"] and Origin.from_json(settings["origin"])
+            index._table, index._source = table, Source(**settings["source"])
+            index._origin = settings["origin"] and Origin(**settings["origin"])
             rows = index._read_rows()
             if encoder is not None:
                 require_same(record, made, rows.texts, rows.vectors)
         except ValueError as error:
             raise ValueError(f"the index {folder} cannot be loaded: {error}") from error
-        return index
-
-    @classmethod
-    def converted(cls, folder: Path | str) -> Index:
-        """An index that an earlier cde saved (version 1), in memory, without embedding anything."""
-        folder = checked_path(folder).expanduser()
-        saved = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-        if saved.get("version") != 1:
-            raise ValueError(f"{folder} holds no index of version 1: there is nothing to convert")
-        if damaged := differing_file(folder, saved["files"]):
-            raise ValueError(f"{folder / damaged[0]} {damaged[1]}: nothing was converted")
-        names = {name.partition("-")[0]: name for name in saved["files"] if "/" not in name}
-        lines = (folder / names["texts"]).read_bytes().decode("utf-8").split("\n")[:-1]
-        documents = [Document(row["id"], row["text"], {}) for row in map(json.loads, lines)]
-        record, index = saved["encoder"], cls.__new__(cls)
-        place = folder / f"encoder-{record['fingerprint']}"
-        index._begin(restored(record, place), "truncate", record)
-        vectors = np.load(folder / names["vectors"], allow_pickle=False).astype(np.float32)
-        index._rows = Rows(index._cut(documents, built=True), vectors)
-        index._origin = Origin.of(vectors)
         return index
 
     def save(self, folder: Path | str) -> Path:
@@ -346,7 +322,7 @@ class Index:
         require_free(folder)
         with locked(folder):
             table = Table(folder, self._record, rows.vectors.shape[1], found=False)
-            table.keep(self.encoder, self._record)
+            table.keep(self.encoder)
             table.overwrite(rows)
             table.finish(self._settings())
         return folder
@@ -377,6 +353,11 @@ class Index:
         several = f" in {len(rows):,} passages" if rows.most_passages > 1 else ""
         of = f"{len(self):,} documents{several}, {rows.vectors.shape[1]} dimensions"
         return f"Index({of}; {describe(self.encoder)})"
+
+    @property
+    def encoder(self) -> Model:
+        """What embeds documents and queries, or BM25."""
+        return self._encoder
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -420,7 +401,7 @@ class Index:
             dim=rows.vectors.shape[1],
             model=describe(encoder),
             fingerprint=self._record["fingerprint"] or "",
-            source=str(self._source.path or ""),
+            source=self._source.path,
             context=getattr(encoder, "drawn", ""),
             adapted=getattr(encoder, "expected", ""),
             drift=None if origin is None else drift(origin, still, rows.vectors, size),
@@ -466,7 +447,7 @@ class Index:
         found = self._found(rows, queries, max(depth, 1000) if words else depth)
         if words:
             by_words = self._found(rows, queries, max(depth, 1000), words=True)
-            found = _fused(found, by_words, rows=rows, depth=depth)
+            found = [_fused(both, rows, depth) for both in zip(found, by_words, strict=True)]
         lines = []
         for text, scores in zip(queries, found, strict=True):
             for place, score in scores.items():
@@ -577,7 +558,7 @@ class Index:
         with self._alone():
             documents = named_documents(texts, ids, columns, self.ids)
             self._require_unchanged_encoder()
-            self._bring(documents, len(documents))
+            self._put(self._embedded(documents), set())
         return [one.id for one in documents]
 
     def add_from(self, path: Path | str, columns: Mapping[str, str] | None = None) -> Changes:
@@ -587,10 +568,9 @@ class Index:
         Raises:
             ValueError: a document whose id another source's document has.
         """
-        root = self._source.path
-        given = Source.of(path, columns)
-        below = root is not None and given.path is not None and given.path.is_relative_to(root)
-        documents, left_out = read_source(replace(given, root=root if below else None))
+        root, given = self._source.path, Source.of(path, columns)
+        below = bool(root) and Path(given.path).is_relative_to(root)
+        documents, left_out = read_source(given, root if below else "")
         with self._alone():
             have = self._read_rows().documents
             clash = [one.id for one in documents if one.id in have and one != have[one.id]]
@@ -601,7 +581,7 @@ class Index:
                     "rename them"
                 )
             self._require_unchanged_encoder()
-            return Changes(**self._bring(documents, 512), left_out=left_out)
+            return Changes(**self._bring(documents), left_out=left_out)
 
     def remove(self, ids: str | Sequence[str]) -> None:
         """Remove one document or several; the others keep their vectors and their order.
@@ -619,16 +599,13 @@ class Index:
                 )
             self._put(Rows.none(self.vectors.shape[1]), gone)
 
-    def sync(
-        self, source: Any = None, columns: Mapping[str, str] | None = None, part: int = 512
-    ) -> Changes:
+    def sync(self, source: Any = None, columns: Mapping[str, str] | None = None) -> Changes:
         """Make the index equal to its source: what is new or changed is embedded, what is gone is
         removed, and a text that has moved to another id keeps its vectors.
 
         Args:
             source: as for `build`; by default the folder or file that it was built of.
             columns: as for `Index`.
-            part: documents that are embedded between two writes; what is written stays.
 
         Raises:
             ValueError: no source, or one in which nothing can be read; an encoder that has changed.
@@ -643,14 +620,12 @@ class Index:
         if isinstance(source, Path | str):
             given = Source.of(source, columns)
         if isinstance(given, Source):
-            if given.path is None:
-                raise ValueError("this index was not built of a folder or file: give the source")
             documents, left_out = read_source(given)
         else:
             documents = named_documents(given, None, columns)
         with self._alone():
             self._require_unchanged_encoder()
-            done = self._bring(documents, checked_whole(part, "part"), prune=True)
+            done = self._bring(documents, prune=True)
             if isinstance(given, Source):
                 self._source = given
             if self._table is not None:
@@ -669,7 +644,7 @@ class Index:
             self._rows = (before.where(lambda name: name not in gone) if gone else before) + rows
 
     def _bring(
-        self, documents: Sequence[Document], part: int, built: bool = False, prune: bool = False
+        self, documents: Sequence[Document], built: bool = False, prune: bool = False
     ) -> dict[str, Any]:
         """Bring documents into the index; where `prune` is set, others go."""
         rows = self._read_rows()
@@ -683,7 +658,7 @@ class Index:
             self._put(_moved(rows, moved), set(moved))
         came = {one.id for one in moved.values()}
         rest = [one for one in new if one.id not in came]
-        parts = [rest[start : start + part] for start in range(0, len(rest), max(part, 1))]
+        parts = [rest[start : start + PART] for start in range(0, len(rest), PART)]
         for some in progress(parts, f"indexing {len(rest):,} documents", unit="parts"):
             self._put(self._embedded(some, built), {one.id for one in some if one.id in have})
         left = [name for name in gone if name not in moved]
@@ -700,16 +675,13 @@ class Index:
     def _embedded(self, documents: Sequence[Document], built: bool = False) -> Rows:
         """The rows of documents."""
         dim = None if self._rows is None else self._rows.vectors.shape[1]
-        cut = self._cut(documents, built)
-        return Rows(cut, embedded(self.encoder, [row.text for row in cut], "documents", dim))
-
-    def _cut(self, documents: Sequence[Document], built: bool) -> list[Row]:
         found = passages([one.text for one in documents], self._limit, self._on_long)
-        return [
+        rows = [
             Row(one.id, place, part.start, part.heading, part.text, _as_json(one.metadata), built)
             for one, parts in zip(documents, found, strict=True)
             for place, part in enumerate(parts)
         ]
+        return Rows(rows, embedded(self.encoder, [row.text for row in rows], "documents", dim))
 
     def _require_unchanged_encoder(self) -> None:
         if record_of(self.encoder)["fingerprint"] != self._record["fingerprint"]:
@@ -758,17 +730,14 @@ def _best(scores: Mapping[int, float], rows: Rows, depth: int) -> dict[int, floa
     return {place: scores[place] for place in list(found.values())[:depth]}
 
 
-def _fused(*found: list[dict[int, float]], rows: Rows, depth: int) -> list[dict[int, float]]:
-    """Two rankings of documents as one, as `Hybrid` does it; the passage is the first ranking's."""
-    fused = []
-    for rankings in zip(*found, strict=True):
-        scores: dict[str, float] = {}
-        passage: dict[str, int] = {}
-        for ranking in rankings:
-            named = [(score, rows.passages[place].id, place) for place, score in ranking.items()]
-            for rank, (_, name, place) in enumerate(sorted(named, reverse=True), start=1):
-                scores[name] = scores.get(name, 0.0) + 1 / (retrieval.Hybrid.k + rank)
-                passage.setdefault(name, place)
-        best = sorted(((score, name) for name, score in scores.items()), reverse=True)
-        fused.append({passage[name]: score for score, name in best[:depth]})
-    return fused
+def _fused(both: Sequence[Mapping[int, float]], rows: Rows, depth: int) -> dict[int, float]:
+    """Two rankings of documents as one; of a document's two passages the first ranking's counts."""
+    from cde.retrieval.ranking import fused
+
+    passage: dict[str, int] = {}
+    scores: list[dict[str, float]] = []
+    for ranking in both:
+        scores.append({rows.passages[place].id: score for place, score in ranking.items()})
+        passage = dict(zip(scores[-1], ranking, strict=True)) | passage
+    best = fused(scores, len(rows))
+    return {passage[name]: best[name] for name in [*best][:depth]}

@@ -17,14 +17,13 @@ Cost: one reading of all rows, and of their hashes, when an index is loaded or h
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -50,7 +49,7 @@ _COLUMNS = {
     "metadata": pa.string(),
     "built": pa.bool_(),
 }
-_SETTINGS, _FORMAT, _VERSION = "index.json", "cde.Index", 2
+_SETTINGS, _FORMAT, _VERSION = "index.json", "cde.Index", 3
 _OWN = re.compile(r"(rows-[0-9a-f]{16}\.lance|encoder-[0-9a-f]{16})(\.damaged-\d+)?")
 _KEPT_FOR = timedelta(minutes=10)
 _AGAIN = "take a copy of the folder, or build the index again from its texts"
@@ -66,25 +65,15 @@ class Document:
 
 
 class Row(NamedTuple):
-    """A passage of a document.
+    """A passage of a document."""
 
-    Attributes:
-        id: of the document.
-        place: number of the passage in the document, from 0.
-        start: where it begins in the document, in characters.
-        heading: the heading above it, "" for none.
-        text: the passage.
-        metadata: of the document, as JSON.
-        built: whether it was there when the index was built.
-    """
-
-    id: str
-    place: int
-    start: int
-    heading: str
+    id: str  # of the document
+    place: int  # number of the passage in the document, from 0
+    start: int  # where it begins in the document, in characters
+    heading: str  # the heading above it, "" for none
     text: str
-    metadata: str
-    built: bool
+    metadata: str  # of the document, as JSON
+    built: bool  # whether it was there when the index was built
 
 
 @dataclass(frozen=True)
@@ -155,24 +144,13 @@ class Origin:
     """The corpus that an index was built of: its number of passages, and their mean vector."""
 
     rows: int
-    mean: Vectors
+    mean: list[float]
 
     @classmethod
     def of(cls, vectors: Vectors) -> Origin:
         """That of a new index, from its vectors `(n, dim)`."""
         total = vectors.sum(axis=0, dtype=np.float64)
-        return cls(len(vectors), (total / max(len(vectors), 1)).astype(np.float32))
-
-    def to_json(self) -> dict[str, Any]:
-        """As a mapping that JSON can hold; the mean to its last bit."""
-        mean = base64.b64encode(self.mean.astype("<f4").tobytes()).decode("ascii")
-        return {"rows": self.rows, "mean": mean}
-
-    @classmethod
-    def from_json(cls, saved: Mapping[str, Any]) -> Origin:
-        """What `to_json` gave."""
-        mean = np.frombuffer(base64.b64decode(saved["mean"]), "<f4").astype(np.float32)
-        return cls(int(saved["rows"]), mean)
+        return cls(len(vectors), (total / max(len(vectors), 1)).astype(np.float32).tolist())
 
 
 @dataclass(frozen=True)
@@ -210,7 +188,7 @@ def drift(origin: Origin, still: int, vectors: Vectors, context_size: int) -> Dr
     mean = vectors.mean(axis=0, dtype=np.float64)
     square = np.einsum("ij,ij->", vectors, vectors, dtype=np.float64) / count
     spread = max(float(square - mean @ mean), 0.0)
-    moved = float(np.linalg.norm(mean - origin.mean.astype(np.float64)))
+    moved = float(np.linalg.norm(mean - np.array(origin.mean)))
     moved = moved if moved > 1e-6 * np.sqrt(square) else 0.0  # the mean is kept in float32
     unit = float(np.sqrt(spread / context_size))
     distance = moved / unit if unit > 1e-6 * np.sqrt(square) else None
@@ -238,14 +216,10 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
         return None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}): {_AGAIN}") from error
-    if settings["version"] == 1:
-        raise ValueError(
-            f"{folder} holds an index that an earlier cde made: cde index convert {folder} NEW"
-        )
     if settings["version"] != _VERSION:
         raise ValueError(
             f"{folder} holds an index of version {settings['version']!r}, and this cde reads "
-            f"version {_VERSION}: use a newer cde, or build the index again with this one"
+            f"version {_VERSION}: use the cde that made it, or build the index again with this one"
         )
     return settings
 
@@ -282,14 +256,17 @@ class Table:
                 "an index in a folder is a table of lancedb, which is not installed: "
                 "pip install 'contextual-document-embeddings[index]'"
             ) from error
-        self.folder, self.dim = folder, dim
+        self.folder, self.dim, self._record = folder, dim, record
+        #: where an encoder of one's own is kept
+        self.encoder_folder = folder / f"encoder-{content_hash([str(record['fingerprint'])])}"
         self.mark = content_hash([record["fingerprint"] or record["name"], str(dim)])
         self.name = f"rows-{self.mark}"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of lancedb's own deprecations
             database = lancedb.connect(str(folder))
             if (folder / f"{self.name}.lance").exists():
-                self._table = self._whole(lambda: database.open_table(self.name))
+                with self._whole():
+                    self._table = database.open_table(self.name)
             elif found:
                 raise ValueError(f"{folder / self.name}.lance is missing: {_AGAIN}")
             else:
@@ -301,10 +278,11 @@ class Table:
             kinds["vectors"] = pa.list_(pa.float32(), self.dim)
         return pa.schema(kinds)
 
-    def _whole(self, do: Any) -> Any:
-        """The result of some work, with damage told as such."""
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Tell of damage as such."""
         try:
-            return do()
+            yield
         except Exception as error:  # of Rust, and of many kinds
             said = str(error).splitlines()[0][:200]
             raise ValueError(
@@ -315,27 +293,25 @@ class Table:
     @property
     def version(self) -> int:
         """Number of the newest version."""
-        self._whole(self._table.checkout_latest)
+        with self._whole():
+            self._table.checkout_latest()
         return int(self._table.version)
 
     def read(self) -> Rows:
         """All rows, each checked by its hash."""
-        found: tuple[Rows, list[bytes]] = self._whole(self._read)
-        rows, digests = found
+        with self._whole():
+            found = self._table.to_arrow()
+            columns = [found[name].to_pylist() for name in (*_COLUMNS, "digest")]
+            vectors = np.zeros((len(found), 0), np.float32)
+            if self.dim:
+                values = found["vectors"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+                vectors = values.reshape(-1, self.dim).copy()  # Arrow's are not to be written to
+        *columns, digests = columns
+        rows = Rows([Row(*values) for values in zip(*columns, strict=True)], vectors)
         for row, kept, own in zip(rows.passages, digests, rows.digests(), strict=True):
             if kept != own:
                 raise ValueError(f"{self.folder}: the document {row.id!r} is damaged: {_AGAIN}")
         return rows.grouped()
-
-    def _read(self) -> tuple[Rows, list[bytes]]:
-        found = self._table.to_arrow()
-        vectors = np.zeros((len(found), 0), np.float32)
-        if self.dim:
-            values = found["vectors"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-            vectors = values.reshape(-1, self.dim).copy()  # Arrow's are not to be written to
-        columns = (found[name].to_pylist() for name in _COLUMNS)
-        passages = [Row(*values) for values in zip(*columns, strict=True)]
-        return Rows(passages, vectors), found["digest"].to_pylist()
 
     def put(self, rows: Rows, gone: set[str]) -> None:
         """In one version: rows of documents come, and those go that documents `gone` had: the ones
@@ -366,22 +342,20 @@ class Table:
             columns["vectors"] = pa.FixedSizeListArray.from_arrays(flat, self.dim)
         return pa.table(columns, schema=self._schema())
 
-    def keep(self, encoder: Any, record: Mapping[str, Any]) -> None:
+    def keep(self, encoder: Any) -> None:
         """Write an encoder of one's own beside the rows, unless it lies there whole."""
-        if is_kept(record) and self.damage_of_encoder(record):
-            place = self.encoder_folder(record)
+        if self.damage_of_encoder():
+            place = self.encoder_folder
             getattr(encoder, "encoder", encoder).save_pretrained(place)  # of an adapted one
             files = {path.name: digest_of(path) for path in place.iterdir() if path.is_file()}
             files.pop(_SETTINGS, None)
             write_json(place / _SETTINGS, {"files": files})
 
-    def encoder_folder(self, record: Mapping[str, Any]) -> Path:
-        """Where such an encoder is, or would be."""
-        return self.folder / f"encoder-{content_hash([str(record['fingerprint'])])}"
-
-    def damage_of_encoder(self, record: Mapping[str, Any]) -> str:
-        """What is the matter with the encoder that is kept here; "" if it is whole."""
-        place = self.encoder_folder(record)
+    def damage_of_encoder(self) -> str:
+        """What is the matter with the encoder of one's own that is kept here; "" if it is whole."""
+        place = self.encoder_folder
+        if not is_kept(self._record):
+            return ""
         try:
             files = unsigned(json.loads((place / _SETTINGS).read_text()))["files"]
         except (OSError, ValueError, KeyError):
@@ -394,7 +368,7 @@ class Table:
         self._table.optimize(cleanup_older_than=_KEPT_FOR)  # small parts are joined
         values = {"format": _FORMAT, "version": _VERSION, "dim": self.dim, **settings}
         write_json(self.folder / _SETTINGS, values)
-        own = {f"{self.name}.lance", self.encoder_folder(settings["encoder"]).name}
+        own = {f"{self.name}.lance", self.encoder_folder.name}
         for path in self.folder.iterdir():
             if _OWN.fullmatch(path.name) and path.name not in own and not path.is_symlink():
                 shutil.rmtree(path)

@@ -447,11 +447,20 @@ class Hybrid:
         in trec_eval.
         """
         checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
-        fused: dict[str, dict[str, float]] = {query: {} for query in retrieval_set.query_ids}
-        for system in self.systems:
-            for query, ranking in rank(system, retrieval_set, depth).items():
-                own = fused[query]
-                best = [*best_first(ranking)][:depth]  # a ranker may give more
-                for place, document in enumerate(best, start=1):
-                    own[document] = own.get(document, 0.0) + 1.0 / (self.k + place)
-        return {query: dict(list(best_first(one).items())[:depth]) for query, one in fused.items()}
+        ranked = [rank(system, retrieval_set, depth) for system in self.systems]
+        return {
+            query: fused([rankings[query] for rankings in ranked], depth, self.k)
+            for query in retrieval_set.query_ids
+        }
+
+
+def fused(
+    rankings: Sequence[Mapping[str, float]], depth: int, k: float = Hybrid.k
+) -> dict[str, float]:
+    """The rankings of one query as one, best first; below `depth` nothing counts."""
+    scores: dict[str, float] = {}
+    for ranking in rankings:
+        best = [*best_first(ranking)][:depth]  # a ranker may give more
+        for place, document in enumerate(best, start=1):
+            scores[document] = scores.get(document, 0.0) + 1.0 / (k + place)
+    return dict([*best_first(scores).items()][:depth])

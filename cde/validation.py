@@ -120,26 +120,17 @@ def checked_path(value: Any, name: str = "folder") -> Path:
     return Path(value)
 
 
-def checked_number(value: Any, name: str) -> float:
-    """A finite number of any library as Python's, where a class declares no fields for pydantic."""
-    return float(_checked(_number, value, name))
-
-
-def checked_switch(value: Any, name: str) -> bool:
-    """True or false, where a class declares no fields for pydantic."""
-    return bool(_checked(_switch, value, name))
-
-
-def checked_text(value: Any, name: str) -> str:
-    """Text, where a class declares no fields for pydantic."""
-    return str(_checked(_text, value, name))
-
-
 def _checked(check: Callable[[Any], Any], value: Any, name: str) -> Any:
     try:
         return check(value)
     except ValueError as error:
         raise ValueError(f"{name} {error}; it is {shown(value)}") from None
+
+
+# a setting of a class that declares no fields for pydantic: its value as Python's, by name
+checked_number: Callable[[Any, str], float] = functools.partial(_checked, _number)
+checked_switch: Callable[[Any, str], bool] = functools.partial(_checked, _switch)
+checked_text: Callable[[Any, str], str] = functools.partial(_checked, _text)
 
 
 def checked_whole(value: Any, name: str, least: int | None = 1) -> int:

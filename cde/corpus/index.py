@@ -597,7 +597,7 @@ class Index:
                     f"{', '.join(one[:60] for one in stray[:3])}; index.ids "
                     "(cde index list) has those that are"
                 )
-            self._put(Rows.none(self.vectors.shape[1]), gone)
+            self._put(None, gone)
 
     def sync(self, source: Any = None, columns: Mapping[str, str] | None = None) -> Changes:
         """Make the index equal to its source: what is new or changed is embedded, what is gone is
@@ -635,13 +635,15 @@ class Index:
     def _alone(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._table is None else locked(self._table.folder)
 
-    def _put(self, rows: Rows, gone: set[str]) -> None:
+    def _put(self, rows: Rows | None, gone: set[str]) -> None:
         """Rows of documents come, those of replaced and removed ones go; one step for a reader."""
         if self._table is not None:
             self._table.put(rows, gone)
-        else:
-            before = self._read_rows()
-            self._rows = (before.where(lambda name: name not in gone) if gone else before) + rows
+            return
+        kept = self._read_rows()
+        if gone:
+            kept = kept.where(lambda name: name not in gone)
+        self._rows = kept if rows is None else kept + rows
 
     def _bring(
         self, documents: Sequence[Document], built: bool = False, prune: bool = False
@@ -663,7 +665,7 @@ class Index:
             self._put(self._embedded(some, built), {one.id for one in some if one.id in have})
         left = [name for name in gone if name not in moved]
         for start in range(0, len(left), 1000):
-            self._put(Rows.none(rows.vectors.shape[1]), set(left[start : start + 1000]))
+            self._put(None, set(left[start : start + 1000]))
         return {
             "added": [one.id for one in rest if one.id not in have],
             "changed": [one.id for one in rest if one.id in have],

@@ -1,16 +1,11 @@
 """Rows of an index, passages of documents with their vectors; how far they have moved from those
-that it was built of; and an index in a folder: a table of rows in LanceDB, `index.json`, and an
-encoder of one's own.
-
-A contextual encoder reads a sample of the corpus as that was when the index was built: documents
-come and go, and the context stays. The chapter `drift` measures whether a distance does harm.
+that it was built of; and an index in a folder.
 
 LanceDB keeps the rows: every change is one version of the table, which a reader sees whole or not
-at all. `index.json` names the table and says which encoder made its vectors; it is written last,
-so that a build which was killed leaves the old index, or none, and goes on from the rows that are
-there. Each row carries a hash of all that it holds, since LanceDB checks none.
-
-Writers take turns by a lock. Versions older than ten minutes are cleared away by later changes.
+at all, and versions older than ten minutes are cleared away by later changes. `index.json` names
+the encoder that made the vectors. It is written last, so that a build which was killed leaves the
+old index, or none, and goes on from the rows that are there. Each row carries a hash of all that it
+holds, since LanceDB checks none.
 
 Cost: one reading of all rows, and of their hashes, when an index is loaded or has changed.
 """
@@ -82,11 +77,6 @@ class Rows:
 
     passages: list[Row]
     vectors: Vectors
-
-    @classmethod
-    def none(cls, dim: int) -> Rows:
-        """No rows, of vectors of a length."""
-        return cls([], np.zeros((0, dim), np.float32))
 
     def __len__(self) -> int:
         return len(self.passages)
@@ -201,11 +191,7 @@ def locked(folder: Path) -> AbstractContextManager[bool]:
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
-    """What `index.json` says, checked; None where a folder holds no index, or an unfinished one.
-
-    Raises:
-        ValueError: a damaged file, or an index of another version.
-    """
+    """What `index.json` says, checked; None where a folder holds no index, or an unfinished one."""
     path = folder / _SETTINGS
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -239,13 +225,8 @@ def require_free(folder: Path) -> None:
 
 
 class Table:
-    """The rows of an index in a folder.
-
-    Args:
-        folder: where it is.
-        record: of the encoder; its vectors alone are in the table.
-        dim: their length; 0 for BM25, which has none.
-        found: whether the table must be there already.
+    """The rows of an index in a folder, with vectors of length `dim` by the encoder of a record (of
+    BM25 0, which has none).
     """
 
     def __init__(self, folder: Path, record: Mapping[str, Any], dim: int, found: bool) -> None:
@@ -257,6 +238,8 @@ class Table:
                 "pip install 'contextual-document-embeddings[index]'"
             ) from error
         self.folder, self.dim, self._record = folder, dim, record
+        vectors = {"vectors": pa.list_(pa.float32(), dim)} if dim else {}
+        self._schema = pa.schema(_COLUMNS | {"digest": pa.binary(16)} | vectors)
         #: where an encoder of one's own is kept
         self.encoder_folder = folder / f"encoder-{content_hash([str(record['fingerprint'])])}"
         self.mark = content_hash([record["fingerprint"] or record["name"], str(dim)])
@@ -270,13 +253,7 @@ class Table:
             elif found:
                 raise ValueError(f"{folder / self.name}.lance is missing: {_AGAIN}")
             else:
-                self._table = database.create_table(self.name, schema=self._schema())
-
-    def _schema(self) -> Any:
-        kinds = {**_COLUMNS, "digest": pa.binary(16)}
-        if self.dim:
-            kinds["vectors"] = pa.list_(pa.float32(), self.dim)
-        return pa.schema(kinds)
+                self._table = database.create_table(self.name, schema=self._schema)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -313,16 +290,14 @@ class Table:
                 raise ValueError(f"{self.folder}: the document {row.id!r} is damaged: {_AGAIN}")
         return rows.grouped()
 
-    def put(self, rows: Rows, gone: set[str]) -> None:
-        """In one version: rows of documents come, and those go that documents `gone` had: the ones
-        that are replaced, and the ones that are there no more.
-        """
+    def put(self, rows: Rows | None, gone: set[str]) -> None:
+        """In one version: rows come, and those of the documents `gone` go or are replaced."""
         quoted = (name.replace("'", "''") for name in sorted(gone))
         of_gone = "ids IN ({})".format(", ".join(f"'{name}'" for name in quoted))
-        if not gone:
-            self._table.add(self._arrow(rows))
-        elif not len(rows):
+        if rows is None:
             self._table.delete(of_gone)
+        elif not gone:
+            self._table.add(self._arrow(rows))
         else:
             change = self._table.merge_insert(["ids", "places"]).when_matched_update_all()
             change = change.when_not_matched_insert_all()
@@ -340,7 +315,7 @@ class Table:
         if self.dim:
             flat = pa.array(np.ascontiguousarray(rows.vectors).ravel())
             columns["vectors"] = pa.FixedSizeListArray.from_arrays(flat, self.dim)
-        return pa.table(columns, schema=self._schema())
+        return pa.table(columns, schema=self._schema)
 
     def keep(self, encoder: Any) -> None:
         """Write an encoder of one's own beside the rows, unless it lies there whole."""

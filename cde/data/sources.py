@@ -50,23 +50,18 @@ class Offer(Protocol):
 
     def sources(self) -> list[Source]:
         """Those that can be loaded on this machine."""
-        ...
 
     def load_pairs(self, name: str, split: Any, deduplicate: bool) -> Pairs | None:
         """The pairs of that name; None if there are none."""
-        ...
 
     def load_retrieval(self, name: str) -> RetrievalSet | None:
         """The retrieval set of that name; None if there is none."""
-        ...
 
     def source_key(self, name: str) -> str:
         """A hash that changes when the collection does, made without reading it; else "missing"."""
-        ...
 
     def entry(self, name: str, loaded: Pairs | RetrievalSet) -> tuple[str, str]:
         """The name and the fingerprint under which what was loaded stands in the account."""
-        ...
 
 
 @cache

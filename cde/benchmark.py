@@ -265,7 +265,11 @@ class BenchmarkEncoder(BenchmarkRanker):
                 prefix = self._prefixes(metadata)["document_prefix"] if self.prefixes else None
                 bound = bound.with_context(bound.embed_context(drawn, prefix=prefix))
             if self.prefixes:
-                bound = _prefixed(bound, prefixes_of(metadata))
+                of = prefixes_of(metadata)
+                bound = SimpleNamespace(
+                    encode_queries=partial(bound.encode_queries, prefix=of["query_prefix"]),
+                    encode_documents=partial(bound.encode_documents, prefix=of["document_prefix"]),
+                )
             self._bound = key, bound
         encoder: Encoder = self._bound[1]
         return encoder
@@ -291,14 +295,6 @@ class BenchmarkEncoder(BenchmarkRanker):
     def _prefixes(self, metadata: TaskMetadata) -> Mapping[str, str]:
         """The prefixes of the context's documents."""
         return prefixes_of(metadata)
-
-
-def _prefixed(encoder: Any, of: Mapping[str, str]) -> Any:
-    """An encoder with other prefixes than its own."""
-    return SimpleNamespace(
-        encode_queries=partial(encoder.encode_queries, prefix=of["query_prefix"]),
-        encode_documents=partial(encoder.encode_documents, prefix=of["document_prefix"]),
-    )
 
 
 def benchmark_model(

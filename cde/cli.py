@@ -191,9 +191,8 @@ def _sync(options: argparse.Namespace) -> None:
 
 def _search(options: argparse.Namespace) -> None:
     several = len(options.query) > 1
-    found = corpus.Index.load(options.folder).search(
-        options.query, options.depth, words=options.words
-    )
+    index = corpus.Index.load(options.folder)
+    found = index.search(options.query, options.depth, words=options.words)
     if options.json:
         rows = (found if several else found.drop(columns="query")).to_dict(orient="records")
         print(json.dumps(rows, indent=1, ensure_ascii=False))
@@ -244,7 +243,7 @@ def _status(options: argparse.Namespace) -> None:
     print(f"context      {found.context or 'none: documents may come and go'}")
     if found.adapted:
         print(f"adapted      to the documents of the build; {found.adapted}")
-    if found.drift is not None and (found.drift.newer or found.drift.gone):
+    if found.drift.newer or found.drift.gone:
         print(
             f"drift        {found.drift.newer:.0%} of the passages came after the build, "
             f"{found.drift.gone:.0%} of the first ones are gone"

@@ -1,10 +1,7 @@
 """What is checked where it enters: settings, texts and ids, groups, and the vectors of encoders.
 
-Settings are declared once, with type and range, and checked by pydantic; a user reads one line that
-names the setting, what is accepted and what was given. Unknown names are answered with the nearest
-known one. Texts are strings that a file, a hash, a tokenizer and trec_eval can take: half of a
-surrogate pair is none. What an encoder of a user's gives is a finite vector above zero for each
-text, or an error that names the encoder and the first row that is not.
+A user reads one line that names the setting, what is accepted and what was given. Texts are strings
+that a file, a hash, a tokenizer and trec_eval can take: half of a surrogate pair is none.
 
 Cost: one pass over the texts, groups or vectors; microseconds for settings.
 """

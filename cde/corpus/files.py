@@ -2,9 +2,7 @@
 CSV and Parquet, one of them or a folder that mixes them.
 
 Files are read in the order of their paths, so that two readings give the same corpus. What is not
-read is left out and counted by reason, not fatal: files of other kinds, links, empty documents,
-bytes that are not UTF-8, rows without a text, and documents above `LARGEST` bytes, which are mostly
-not texts.
+read is left out and counted by reason.
 
 Cost: one pass over the files. All texts are held in memory; of a table nothing more than a row (of
 Parquet, 256 rows).

@@ -1,9 +1,5 @@
 """An index: one's own documents with their vectors, searched exactly, kept in step with a source.
 
-`Index(texts)` is held in memory. `Index.build(texts, folder)`, `save` and `load` are of an index in
-a folder, a table of LanceDB (`pip install 'contextual-document-embeddings[index]'`), to which each
-change is written at once. A long document is indexed in passages, and scores as its best one.
-
 Cost: the embedding of the documents, once; n × dim multiply-adds a query; all texts and n × dim
 float32 in memory (100,000 passages of 384 dimensions: 150 MB).
 """
@@ -48,7 +44,7 @@ from cde.corpus.table import (
 from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.progress import progress
-from cde.storage import set_aside
+from cde.storage import folder_hash, set_aside
 from cde.validation import Vectors, checked_path, checked_whole, encodable, shown
 
 __all__ = ["Changes", "Index", "Status"]
@@ -88,7 +84,7 @@ class Status:
     context: str
     #: what adapting its encoder is expected to gain; "" where it is not adapted
     adapted: str
-    drift: Drift | None
+    drift: Drift
 
 
 class Index:
@@ -130,7 +126,7 @@ class Index:
     """
 
     _rows: Rows | None
-    _origin: Origin | None
+    _origin: Origin
 
     def __init__(
         self,
@@ -152,7 +148,7 @@ class Index:
         self._encoder, self._on_long = encoder, on_long
         self._record = record or record_of(encoder)
         self._limit = limit_of(encoder)
-        self._rows = self._origin = None  # replaced, never changed: a search keeps what it has
+        self._rows = None  # replaced, never changed: a search keeps what it has
         self._table: Table | None = None
         self._version, self._source = -1, Source()
         self._words: tuple[Rows, BM25] | None = None
@@ -258,7 +254,7 @@ class Index:
             "encoder": self._record,
             "on_long": self._on_long,
             "source": asdict(self._source),
-            "origin": self._origin and asdict(self._origin),
+            "origin": asdict(self._origin),
         }
 
     @classmethod
@@ -292,14 +288,14 @@ class Index:
         index = cls.__new__(cls)
         try:
             if encoder is None:
-                if damage := table.damage_of_encoder():
-                    raise ValueError(f"{damage}: build the index again from its texts")
-                made = restored(record, table.encoder_folder)
+                if folder_hash(kept := table.encoder_folder) != settings["kept"]:
+                    raise ValueError(f"{kept} is damaged: build the index again from its texts")
+                made = restored(record, kept)
             else:
                 made = checked_encoder(encoder, None)
             index._begin(made, settings["on_long"], record)
             index._table, index._source = table, Source(**settings["source"])
-            index._origin = settings["origin"] and Origin(**settings["origin"])
+            index._origin = Origin(**settings["origin"])
             rows = index._read_rows()
             if encoder is not None:
                 require_same(record, made, rows.texts, rows.vectors)
@@ -391,7 +387,7 @@ class Index:
 
     def status(self) -> Status:
         """What there is to say of it."""
-        rows, encoder, origin = self._read_rows(), self.encoder, self._origin
+        rows, encoder = self._read_rows(), self.encoder
         read = getattr(encoder, "context", None)  # of one that is bound to a corpus
         size = 1 if read is None else len(read)
         still = sum(row.built for row in rows.passages)
@@ -404,7 +400,7 @@ class Index:
             source=self._source.path,
             context=getattr(encoder, "drawn", ""),
             adapted=getattr(encoder, "expected", ""),
-            drift=None if origin is None else drift(origin, still, rows.vectors, size),
+            drift=drift(self._origin, still, rows.vectors, size),
         )
 
     # searching
@@ -443,7 +439,11 @@ class Index:
             ['a']
         """
         queries = encodable([query] if isinstance(query, str) else query, "queries")
-        rows, depth = self._chosen(where), checked_whole(depth, "depth")
+        rows, depth = self._read_rows(), checked_whole(depth, "depth")
+        if where is not None:
+            holds = where if callable(where) else lambda one: where.items() <= one.metadata.items()
+            wanted = {name for name, one in rows.documents.items() if holds(one)}
+            rows = rows.where(wanted.__contains__)
         found = self._found(rows, queries, max(depth, 1000) if words else depth)
         if words:
             by_words = self._found(rows, queries, max(depth, 1000), words=True)
@@ -456,14 +456,6 @@ class Index:
                 lines.append((text, row.id, score, row.text, row.place, row.heading, more))
         frame = pd.DataFrame(lines, columns=_FOUND).astype({"score": np.float32})
         return frame.drop(columns="query") if isinstance(query, str) else frame
-
-    def _chosen(self, where: Any) -> Rows:
-        rows = self._read_rows()
-        if where is None:
-            return rows
-        holds = where if callable(where) else lambda one: where.items() <= one.metadata.items()
-        wanted = {name for name, one in rows.documents.items() if holds(one)}
-        return rows.where(wanted.__contains__)
 
     def _found(
         self, rows: Rows, queries: Sequence[str], depth: int, words: bool = False
@@ -657,7 +649,12 @@ class Index:
         places = {have[name].text: name for name in gone}
         moved = {places[one.text]: one for one in new if one.id not in have and one.text in places}
         if moved:
-            self._put(_moved(rows, moved), set(moved))
+            some = rows.where(moved.__contains__)
+            passages = [
+                row._replace(id=moved[row.id].id, metadata=_as_json(moved[row.id].metadata))
+                for row in some.passages
+            ]
+            self._put(Rows(passages, some.vectors), set(moved))
         came = {one.id for one in moved.values()}
         rest = [one for one in new if one.id not in came]
         parts = [rest[start : start + PART] for start in range(0, len(rest), PART)]
@@ -712,16 +709,6 @@ def _as_json(metadata: Mapping[str, Any]) -> str:
 
 def _texts(rows: Rows) -> dict[str, str]:
     return {name: one.text for name, one in rows.documents.items()}
-
-
-def _moved(rows: Rows, new: Mapping[str, Document]) -> Rows:
-    """Rows of documents that have another id now, given by the earlier one, and other metadata."""
-    some = rows.where(new.__contains__)
-    passages = [
-        row._replace(id=new[row.id].id, metadata=_as_json(new[row.id].metadata))
-        for row in some.passages
-    ]
-    return Rows(passages, some.vectors)
 
 
 def _best(scores: Mapping[int, float], rows: Rows, depth: int) -> dict[int, float]:

@@ -18,7 +18,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from cde.corpus.encoders import is_kept
-from cde.storage import alone, content_hash, differing_file, digest_of, unsigned, write_json
+from cde.storage import alone, content_hash, folder_hash, unsigned, write_json
 from cde.validation import Vectors
 
 __all__ = ["Document", "Drift", "Origin", "drift"]
@@ -319,29 +319,19 @@ class Table:
 
     def keep(self, encoder: Any) -> None:
         """Write an encoder of one's own beside the rows, unless it lies there whole."""
-        if self.damage_of_encoder():
-            place = self.encoder_folder
-            getattr(encoder, "encoder", encoder).save_pretrained(place)  # of an adapted one
-            files = {path.name: digest_of(path) for path in place.iterdir() if path.is_file()}
-            files.pop(_SETTINGS, None)
-            write_json(place / _SETTINGS, {"files": files})
-
-    def damage_of_encoder(self) -> str:
-        """What is the matter with the encoder of one's own that is kept here; "" if it is whole."""
-        place = self.encoder_folder
-        if not is_kept(self._record):
-            return ""
-        try:
-            files = unsigned(json.loads((place / _SETTINGS).read_text()))["files"]
-        except (OSError, ValueError, KeyError):
-            return f"{place / _SETTINGS} is damaged or missing"
-        damaged = differing_file(place, files)
-        return f"{place / damaged[0]} {damaged[1]}" if damaged else ""
+        before = None
+        with suppress(ValueError):  # a damaged index is replaced
+            before = read_settings(self.folder)
+        whole = before is not None and before["kept"] == folder_hash(self.encoder_folder)
+        if is_kept(self._record) and not whole:
+            # of an adapted one the encoder within
+            getattr(encoder, "encoder", encoder).save_pretrained(self.encoder_folder)
 
     def finish(self, settings: Mapping[str, Any]) -> None:
         """Make this table the folder's index; what belonged to another goes."""
         self._table.optimize(cleanup_older_than=_KEPT_FOR)  # small parts are joined
-        values = {"format": _FORMAT, "version": _VERSION, "dim": self.dim, **settings}
+        known = {"format": _FORMAT, "version": _VERSION, "dim": self.dim}
+        values = {**known, "kept": folder_hash(self.encoder_folder), **settings}
         write_json(self.folder / _SETTINGS, values)
         own = {f"{self.name}.lance", self.encoder_folder.name}
         for path in self.folder.iterdir():

@@ -5,9 +5,8 @@ that of a randomisation test (Smucker et al. 2007). Scores of training runs on s
 are compared in tables: the interval then speaks of other seeds and of other collections at once
 (`cde.intervals`).
 
-What a system has found already is a `Run`, in TREC's format, which all tools read and write. A line
-of a run file has six fields: query, a word that nothing reads ("Q0"), document, rank, score, and
-the name of the run. As in trec_eval the score counts, and not the rank.
+What a system has found already is a `Run`, in TREC's format: lines of query, a word that nothing
+reads ("Q0"), document, rank, score and name. As in trec_eval the score counts, and not the rank.
 """
 
 from __future__ import annotations

@@ -221,13 +221,9 @@ def rerank(
 
 
 def best_first(ranking: Mapping[str, float]) -> dict[str, float]:
-    """A ranking in the order in which trec_eval takes it."""
-
-    # trec_eval keeps scores in single precision: what agrees there is a tie
-    def key(item: tuple[str, float]) -> tuple[float, str]:
-        return float(np.float32(item[1])), item[0]
-
-    return dict(sorted(ranking.items(), key=key, reverse=True))
+    """A ranking in the order of trec_eval, which keeps scores in single precision."""
+    by_score = [(float(np.float32(score)), document) for document, score in ranking.items()]
+    return {document: ranking[document] for _, document in sorted(by_score, reverse=True)}
 
 
 def score_queries(
@@ -446,7 +442,6 @@ class Hybrid:
         Documents that a system ranks below `depth` get nothing from it. Ties go to the later id, as
         in trec_eval.
         """
-        checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
         ranked = [rank(system, retrieval_set, depth) for system in self.systems]
         return {
             query: fused([rankings[query] for rankings in ranked], depth, self.k)

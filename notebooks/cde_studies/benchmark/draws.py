@@ -71,9 +71,8 @@ def protocol_rows(model: Any, tasks: Sequence[AbsTask], draws: int) -> pd.DataFr
 def _protocols(task: AbsTask) -> list[Protocol]:
     """Those that differ on a task: pairs have two columns, classifiers two splits."""
     inputs = [OURS.inputs, WRAPPER.inputs] if task.metadata.type in _PAIRED else [OURS.inputs]
-    splits = (
-        [OURS.split, WRAPPER.split] if isinstance(task, AbsTaskClassification) else [OURS.split]
-    )
+    trained = isinstance(task, AbsTaskClassification)
+    splits = [OURS.split, WRAPPER.split] if trained else [OURS.split]
     return [
         replace(OURS, prefix=prefix, inputs=given, split=split)
         for prefix, given, split in product([OURS.prefix, WRAPPER.prefix], inputs, splits)

@@ -326,7 +326,7 @@ def cache_folder(*parts: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise disk_error(folder, error.errno, error.strerror) from error
+        raise disk_error(folder, error.errno) from error
     return folder
 
 

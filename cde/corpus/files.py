@@ -86,13 +86,31 @@ def _documents_of(texts: Any, columns: Mapping[str, str] | None, following: int)
     chosen = Columns.chosen(columns)
     if isinstance(texts, RetrievalSet):
         texts = dict(zip(texts.document_ids, texts.documents, strict=True))
-    if isinstance(texts, Mapping) and not _is_of_datasets(texts):
+    library = type(texts).__module__.partition(".")[0]  # none is imported to ask
+    if library == "datasets" and isinstance(texts, Mapping):
+        raise TypeError(
+            f"{type(texts).__name__} holds several data sets: take one, such as "
+            f"texts[{next(iter(texts), 'train')!r}]"
+        )
+    if library == "datasets":
+        texts = list(texts)
+    elif library in ("polars", "pyarrow") and hasattr(texts, "columns"):
+        texts = texts.to_pandas()
+    if isinstance(texts, Mapping):
         rows = [one if isinstance(one, Mapping) else {chosen.text: one} for one in texts.values()]
         return _of_table(list(texts), rows, replace(chosen, id=""), following)
-    if isinstance(texts, list) and texts and all(isinstance(one, Document) for one in texts):
-        return texts
-    if (table := _table(texts)) is not None:
-        return _of_table(*table, chosen, following)
+    if isinstance(texts, pd.DataFrame):
+        if not texts.columns.is_unique:
+            twice = texts.columns[texts.columns.duplicated()][0]
+            raise ValueError(f"a table's columns must have names of their own; {twice!r} has two")
+        plain = texts.index.nlevels > 1 or texts.index.equals(pd.RangeIndex(len(texts)))
+        names = range(len(texts)) if plain else texts.index.tolist()
+        return _of_table(names, texts.rename(columns=str).to_dict("records"), chosen, following)
+    if isinstance(texts, list) and texts:
+        if all(isinstance(one, Document) for one in texts):
+            return texts
+        if all(isinstance(one, Mapping) for one in texts):
+            return _of_table(range(len(texts)), texts, chosen, following)
     if isinstance(texts, str | Path):
         raise TypeError(
             f"texts must be a list of strings; {str(texts)[:60]!r} was given: put it in a list, or "
@@ -106,35 +124,6 @@ def _rest(row: Mapping[Any, Any], read: Iterable[str]) -> dict[str, Any]:
     """What else a document's row says: its metadata, as far as JSON can hold it."""
     plain = (str, int, float, bool, list, dict)
     return {str(k): v for k, v in row.items() if k not in read and isinstance(v, plain) and v == v}
-
-
-def _table(texts: Any) -> tuple[Iterable[Any], Sequence[Mapping[Any, Any]]] | None:
-    """Numbers or names of a table's rows, and the rows; None for what is not a table."""
-    if isinstance(texts, list) and texts and all(isinstance(row, Mapping) for row in texts):
-        return range(len(texts)), texts
-    if type(texts).__module__.startswith(("polars.", "pyarrow.")) and hasattr(texts, "columns"):
-        texts = texts.to_pandas()
-    if isinstance(texts, pd.DataFrame):
-        if not texts.columns.is_unique:
-            twice = texts.columns[texts.columns.duplicated()][0]
-            raise ValueError(f"a table's columns must have names of their own; {twice!r} has two")
-        plain = texts.index.nlevels > 1 or texts.index.equals(pd.RangeIndex(len(texts)))
-        names = range(len(texts)) if plain else texts.index.tolist()
-        return names, texts.rename(columns=str).to_dict("records")
-    if _is_of_datasets(texts):
-        if isinstance(texts, Mapping):
-            raise TypeError(
-                f"{type(texts).__name__} holds several data sets: take one, such as "
-                f"texts[{next(iter(texts), 'train')!r}]"
-            )
-        rows = list(texts)
-        return range(len(rows)), rows
-    return None
-
-
-def _is_of_datasets(texts: Any) -> bool:
-    # the library is not imported to ask
-    return type(texts).__module__.startswith("datasets.") and hasattr(texts, "column_names")
 
 
 def _of_table(

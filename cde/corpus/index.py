@@ -649,12 +649,12 @@ class Index:
         places = {have[name].text: name for name in gone}
         moved = {places[one.text]: one for one in new if one.id not in have and one.text in places}
         if moved:
-            some = rows.where(moved.__contains__)
+            before = rows.where(moved.__contains__)
             passages = [
                 row._replace(id=moved[row.id].id, metadata=_as_json(moved[row.id].metadata))
-                for row in some.passages
+                for row in before.passages
             ]
-            self._put(Rows(passages, some.vectors), set(moved))
+            self._put(Rows(passages, before.vectors), set(moved))
         came = {one.id for one in moved.values()}
         rest = [one for one in new if one.id not in came]
         parts = [rest[start : start + PART] for start in range(0, len(rest), PART)]

@@ -249,7 +249,7 @@ class Table:
             database = lancedb.connect(str(folder))
             if (folder / f"{self.name}.lance").exists():
                 with self._whole():
-                    self._table = database.open_table(self.name)
+                    self._table: Any = database.open_table(self.name)
             elif found:
                 raise ValueError(f"{folder / self.name}.lance is missing: {_AGAIN}")
             else:

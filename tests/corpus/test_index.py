@@ -219,6 +219,8 @@ def test_what_is_refused_changes_nothing() -> None:
         index.remove(["1", "99"])
     with pytest.raises(ValueError, match="assignment destination is read-only"):
         index.vectors[0] = 0
+    with pytest.raises(AttributeError):  # another encoder's queries would find nothing
+        index.encoder = cde.BM25()  # type: ignore[misc]
     assert index.fingerprint == before
 
 

@@ -145,8 +145,8 @@ def _of_table(
     return documents
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+def _some(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(name[:40] for name in names[:most]) + (", …" if len(names) > most else "")
 
 
 #: bytes that a document may have
@@ -209,7 +209,7 @@ class Columns:
             if chosen and chosen not in names:
                 part = "text" if chosen == self.text else "id"
                 return (
-                    f'no column "{chosen}"; it has {_shortly(names) or "none"}: name one by '
+                    f'no column "{chosen}"; it has {_some(names, 12) or "none"}: name one by '
                     f'columns={{"{part}": …}}, on the shell by --{part}-column'
                 )
         return ""
@@ -222,10 +222,6 @@ class Columns:
         titled = f"{title} {text}".strip() if isinstance(title, str) and title else text
         given = next((row[name] for name in self.ids if row.get(name) is not None), "")
         return _exact(given), titled
-
-
-def _shortly(names: Sequence[str]) -> str:
-    return ", ".join(name[:40] for name in names[:12])
 
 
 def _exact(given: Any) -> str:
@@ -435,7 +431,7 @@ def _json_rows(file: Path, relative: str, columns: Columns) -> _Found:
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict) or not isinstance(row.get(columns.text), str):
-            names = _shortly(list(row)) if isinstance(row, dict) else ""
+            names = _some(list(row), 12) if isinstance(row, dict) else ""
             yield LeftOut(place, f"{wanted}{names and f'; it has {names}'}")
         else:
             yield _of_row(row, place, columns)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -282,12 +282,10 @@ def compare_tables(first: ArrayLike | pd.DataFrame, second: ArrayLike | pd.DataF
 def _judged(qrels: Any, runs: list[Run]) -> RetrievalSet:
     """A set for runs, of judgements alone: of documents that are judged or found, without text."""
     judgements = read_judgements(qrels)
-    found: dict[str, None] = {}
-    for ranked in (*judgements.values(), *(one for run in runs for one in run.rankings.values())):
-        found |= dict.fromkeys(ranked)
-    queries = list(judgements)
-    texts = [[""] * len(ids) for ids in (found, queries)]
-    return RetrievalSet(list(found), texts[0], queries, texts[1], judgements, name="judgements")
+    ranked = (*judgements.values(), *(one for run in runs for one in run.rankings.values()))
+    found, queries = list(dict.fromkeys(chain.from_iterable(ranked))), list(judgements)
+    texts, asked = [""] * len(found), [""] * len(queries)
+    return RetrievalSet(found, texts, queries, asked, judgements, name="judgements")
 
 
 def _scored(

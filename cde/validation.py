@@ -209,22 +209,16 @@ def group_numbers(groups: Any, name: str, count: int | None = None) -> NDArray[n
         raise ValueError(
             f"{name} must hold one for each of the {count} pairs; it has {len(values)}"
         )
-    if values.dtype.kind == "O":
-        accepted = str | int | float | np.integer | np.floating
-        for position, value in enumerate(values):
-            if not isinstance(value, accepted) or value != value:
-                raise ValueError(
-                    f"{name} must be strings or numbers; item {position} is {shown(value)}"
-                )
-        if len({isinstance(value, str) for value in values}) > 1:
-            raise ValueError(f"{name} must be all strings or all numbers; both were given")
-        values = np.asarray(values.tolist())
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        place = int(np.isfinite(values).argmin())
-        raise ValueError(f"{name} must be strings or numbers; item {place} is {values[place]}")
-    if values.dtype.kind not in "UTSiufb":
-        raise TypeError(f"{name} must be strings or numbers; it is an array of {values.dtype}")
-    return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
+    items, accepted = values.tolist(), str | int | float | np.integer | np.floating
+    for position, value in enumerate(items):
+        wrong = not isinstance(value, accepted) or value in (math.inf, -math.inf)
+        if wrong or value != value:  # as what is not a number
+            raise ValueError(
+                f"{name} must be strings or numbers; item {position} is {shown(value)}"
+            )
+    if len({isinstance(value, str) for value in items}) > 1:
+        raise ValueError(f"{name} must be all strings or all numbers; both were given")
+    return np.asarray(np.unique(np.asarray(items), return_inverse=True)[1], dtype=np.int64)
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

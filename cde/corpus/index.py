@@ -589,7 +589,8 @@ class Index:
                     f"{', '.join(one[:60] for one in stray[:3])}; index.ids "
                     "(cde index list) has those that are"
                 )
-            self._put(None, gone)
+            if gone:
+                self._put(None, gone)
 
     def sync(self, source: Any = None, columns: Mapping[str, str] | None = None) -> Changes:
         """Make the index equal to its source: what is new or changed is embedded, what is gone is

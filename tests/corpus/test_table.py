@@ -126,6 +126,8 @@ def test_a_folder_is_kept_in_step_for_as_long_as_it_changes(source: Path, tmp_pa
     other.mkdir()
     (other / "a.md").write_text("more")
     assert loaded.add_from(other).added == ["a.md"]
+    loaded.remove([])
+    assert loaded.add([]) == [] and len(loaded) == 3
     (other / "sub").mkdir()
     (other / "sub" / "a.txt").write_text("of another folder")
     with pytest.raises(ValueError, match="1 ids of .*two are those of other documents"):

@@ -1,19 +1,14 @@
 """Any encoder or ranker of this package as a model of mteb (2.26).
 
-**Contexts.** CDE §10.12: of a retrieval task the context is drawn from the corpus, and never from
-the queries; of any other task from the texts that are evaluated, and never from the labels. The
-draw is seeded, and its result is kept.
+CDE §10.12: of a retrieval task the context is drawn from the corpus, and never from the queries; of
+any other task from the texts that are evaluated, and never from the labels. The draw is seeded, and
+its result is kept.
 
-**Models.** Retrieval and reranking go through mteb's `SearchProtocol`: `index` is given the corpus,
-so the context is drawn from the corpus that is searched, for each split and subset, and no task is
-loaded a second time. All other tasks go through its encoder protocol, which gives one column of
-texts at a time and no task: so the model knows the tasks that it will be evaluated on, and draws
-from their texts. Of a task that it does not know it draws from what it is given first. Searching is
-`cde.retrieval.rank`, or `rerank` where a task brings candidates: scores are those of
-`cde.evaluate`. A result belongs to an encoder's weights, by their hash.
-
-Cost: that of embedding the tasks' texts; a context is drawn and embedded once for each task, split
-and subset.
+Retrieval and reranking go through mteb's `SearchProtocol`, whose `index` is given the corpus to
+search, for each split and subset; scores are those of `cde.evaluate`. All other tasks go through
+its encoder protocol, which gives one column of texts at a time and no task: so the model knows the
+tasks that it will be evaluated on. Of a task that it does not know it draws from what it is given
+first. A result belongs to an encoder's weights, by their hash.
 """
 
 from __future__ import annotations
@@ -52,7 +47,6 @@ __all__ = [
     "BenchmarkRanker",
     "benchmark_model",
     "draw",
-    "is_trained_on",
     "model_meta",
     "prefixes_of",
     "task_texts",
@@ -64,11 +58,6 @@ _CLASSIFIED = ("Classification", "MultilabelClassification", "Regression")
 #: revision of what cannot be told by a hash, such as a class of the user's own
 UNKNOWN = "unknown"
 _PUBLISHED = ("jxm/cde-small-v1", "jxm/cde-small-v2")
-
-
-def is_trained_on(task: AbsTask) -> bool:
-    """Whether a task trains something on texts of a split of its own."""
-    return isinstance(task, AbsTaskClassification)  # of which regression is a kind
 
 
 def task_texts(
@@ -269,28 +258,24 @@ class BenchmarkEncoder(BenchmarkRanker):
         key = (metadata.name, split, subset)
         if self._bound is None or self._bound[0] != key:
             bound = self.encoder
-            if self.context is not None:
-                bound = self.encoder.with_context(self._context(metadata, split, subset, given))
+            if self.context == "null":
+                bound = bound.with_context(None)
+            elif self.context is not None:
+                drawn = self.drawn[key] = self._documents(metadata, split, subset, given)
+                prefix = self._prefixes(metadata)["document_prefix"] if self.prefixes else None
+                bound = bound.with_context(bound.embed_context(drawn, prefix=prefix))
             if self.prefixes:
-                bound = _prefixed(bound, prefixes_of(metadata))
+                of = prefixes_of(metadata)
+                bound = SimpleNamespace(
+                    encode_queries=partial(bound.encode_queries, prefix=of["query_prefix"]),
+                    encode_documents=partial(bound.encode_documents, prefix=of["document_prefix"]),
+                )
             self._bound = key, bound
         encoder: Encoder = self._bound[1]
         return encoder
 
     def _known(self, name: str) -> AbsTask | None:
         return next((task for task in self.tasks if task.metadata.name == name), None)
-
-    def _context(
-        self, metadata: TaskMetadata, split: str, subset: str, given: list[str]
-    ) -> NDArray[np.float32] | None:
-        """Vectors of the context documents, or None for null tokens."""
-        if self.context == "null":
-            return None
-        drawn = self._documents(metadata, split, subset, given)
-        self.drawn[metadata.name, split, subset] = drawn
-        prefix = self._prefixes(metadata)["document_prefix"] if self.prefixes else None
-        vectors: NDArray[np.float32] = self.encoder.embed_context(drawn, prefix=prefix)
-        return vectors
 
     def _documents(
         self, metadata: TaskMetadata, split: str, subset: str, given: list[str]
@@ -310,14 +295,6 @@ class BenchmarkEncoder(BenchmarkRanker):
     def _prefixes(self, metadata: TaskMetadata) -> Mapping[str, str]:
         """The prefixes of the context's documents."""
         return prefixes_of(metadata)
-
-
-def _prefixed(encoder: Any, of: Mapping[str, str]) -> Any:
-    """An encoder with other prefixes than its own."""
-    return SimpleNamespace(
-        encode_queries=partial(encoder.encode_queries, prefix=of["query_prefix"]),
-        encode_documents=partial(encoder.encode_documents, prefix=of["document_prefix"]),
-    )
 
 
 def benchmark_model(

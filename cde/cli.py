@@ -1,9 +1,8 @@
 """The command `cde`: index one's own text, and look at this machine.
 
-`cde index build SOURCE FOLDER` is `Index.build`; `sync`, `search`, `add`, `remove`, `list`,
-`status` and `convert` are of a folder that it or Python wrote; `cde score`, `cde sources` and `cde
-doctor` stand beside it. Bad input is an exception whose message is for the user. Nothing heavy is
-imported before it is needed.
+`cde index build SOURCE FOLDER` is `Index.build`; the other steps are of a folder that it or Python
+wrote. Bad input is an exception whose message is for the user. Nothing heavy is imported before it
+is needed.
 
 An installed package adds commands of its own as an entry point of the group `cde.commands`: a
 module with `add_parsers(commands)`, which gives each of its parsers the default `do`, a function of
@@ -31,14 +30,11 @@ from importlib.metadata import entry_points
 from io import TextIOWrapper
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cde import __version__
+from cde import __version__, corpus, retrieval  # whose parts are loaded on first use
 from cde.hardware import prefer_short_waits
 from cde.storage import cache_folder, cache_root, lock_reach, told_of_the_disk
-
-if TYPE_CHECKING:
-    from cde.corpus import Changes, Index
 
 __all__ = ["main"]
 
@@ -121,17 +117,13 @@ def _add_index(commands: Any) -> None:
     step("list", _list, "ids of the documents", folder)
     status = step("status", _status, "documents, model, source, context, drift", folder)
     status.add_argument("--json", action="store_true", help="as JSON")
-    old = step("convert", _convert, "an index that an earlier cde made, into a new folder")
-    old.add_argument("old", type=Path)
-    old.add_argument("new", type=Path)
 
 
 def _score(options: argparse.Namespace) -> None:
     from cde.intervals import interval_text
-    from cde.retrieval import compare_all
 
     runs = {str(path): path for path in options.run}
-    table = compare_all(runs, options.qrels, options.metric)
+    table = retrieval.compare_all(runs, options.qrels, options.metric)
     print(f"{options.metric}, over {table['score'].iloc[0].n} queries; intervals are of 95 %")
     for system, row in table.iterrows():
         one = row["score"]
@@ -158,14 +150,7 @@ def _columns(options: argparse.Namespace) -> dict[str, str]:
     return {part: name for part, name in named if name is not None}
 
 
-def _load(options: argparse.Namespace) -> Index:
-    from cde.corpus import Index
-
-    return Index.load(options.folder)
-
-
 def _build(options: argparse.Namespace) -> None:
-    from cde.corpus import Index
     from cde.corpus.encoders import named_system
 
     if options.precision != "auto" and options.model == "bm25":
@@ -180,7 +165,7 @@ def _build(options: argparse.Namespace) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_: print(_plain(str(message)), file=sys.stderr)
-        index = Index.build(
+        index = corpus.Index.build(
             options.source,
             options.folder,
             encoder=model,
@@ -192,7 +177,7 @@ def _build(options: argparse.Namespace) -> None:
     print(index)
 
 
-def _report(changes: Changes) -> None:
+def _report(changes: corpus.Changes) -> None:
     from cde.corpus.files import counted
 
     if changes.left_out:
@@ -201,12 +186,13 @@ def _report(changes: Changes) -> None:
 
 
 def _sync(options: argparse.Namespace) -> None:
-    _report(_load(options).sync(options.source, _columns(options)))
+    _report(corpus.Index.load(options.folder).sync(options.source, _columns(options)))
 
 
 def _search(options: argparse.Namespace) -> None:
     several = len(options.query) > 1
-    found = _load(options).search(options.query, options.depth, words=options.words)
+    index = corpus.Index.load(options.folder)
+    found = index.search(options.query, options.depth, words=options.words)
     if options.json:
         rows = (found if several else found.drop(columns="query")).to_dict(orient="records")
         print(json.dumps(rows, indent=1, ensure_ascii=False))
@@ -229,28 +215,21 @@ def _plain(text: str) -> str:
 
 
 def _add(options: argparse.Namespace) -> None:
-    _report(_load(options).add_from(options.source, _columns(options)))
+    _report(corpus.Index.load(options.folder).add_from(options.source, _columns(options)))
 
 
 def _remove(options: argparse.Namespace) -> None:
-    _load(options).remove(options.id)
+    corpus.Index.load(options.folder).remove(options.id)
     print(f"{len(options.id):,} removed")
 
 
 def _list(options: argparse.Namespace) -> None:
-    for name in _load(options).ids:
+    for name in corpus.Index.load(options.folder).ids:
         print(_plain(name))
 
 
-def _convert(options: argparse.Namespace) -> None:
-    from cde.corpus import Index
-
-    Index.converted(options.old).save(options.new)
-    print(Index.load(options.new))
-
-
 def _status(options: argparse.Namespace) -> None:
-    index = _load(options)
+    index = corpus.Index.load(options.folder)
     found, mark = index.status(), index.fingerprint
     if options.json:
         print(json.dumps(asdict(found) | {"index": mark}, indent=1, ensure_ascii=False))
@@ -264,7 +243,7 @@ def _status(options: argparse.Namespace) -> None:
     print(f"context      {found.context or 'none: documents may come and go'}")
     if found.adapted:
         print(f"adapted      to the documents of the build; {found.adapted}")
-    if found.drift is not None and (found.drift.newer or found.drift.gone):
+    if found.drift.newer or found.drift.gone:
         print(
             f"drift        {found.drift.newer:.0%} of the passages came after the build, "
             f"{found.drift.gone:.0%} of the first ones are gone"

@@ -50,16 +50,14 @@ def cpu_class() -> Literal["avx2", "avx512", "bfloat16", "cuda", "other"]:
 
 def chosen_precision(precision: str) -> Literal["bfloat16", "float32", "int8"]:
     """What texts are embedded in: "auto" is bfloat16 where that is fast and float32 elsewhere."""
-    if not isinstance(precision, str) or precision not in get_args(Precision):
-        raise ValueError(
-            f"precision must be 'auto', 'bfloat16', 'float32' or 'int8'; it is {shown(precision)}"
-        )
-    if precision == "auto":
-        precision = os.environ.get("CDE_PRECISION", "auto")
-        if precision not in get_args(Precision):
+    own = os.environ.get("CDE_PRECISION", "auto")
+    for name, given in (("precision", precision), ("CDE_PRECISION", own)):
+        if not isinstance(given, str) or given not in get_args(Precision):
             raise ValueError(
-                f"CDE_PRECISION must be auto, bfloat16, float32 or int8; it is {precision!r}"
+                f"{name} must be 'auto', 'bfloat16', 'float32' or 'int8'; it is {shown(given)}"
             )
+    if precision == "auto":
+        precision = own
     if precision == "auto":
         precision = "bfloat16" if bfloat16_is_fast() else "float32"
     return precision  # type: ignore[return-value]

@@ -42,7 +42,7 @@ _REACHING = {"nfs", "nfs4", "ceph", "fuse.ceph", "gpfs", "lustre", "fuse.gluster
 _UNKNOWN = {"cifs", "smb3", "9p", "virtiofs", "beegfs", "afs", "fuse"}
 #: options of a mount that keep its locks on the machine
 _OWN_LOCKS = {"nolock", "local_lock=all", "local_lock=flock", "local_lock=posix", "localflock"}
-_CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
+_CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
 
 
 def cache_root() -> Path:
@@ -326,10 +326,7 @@ def cache_folder(*parts: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PermissionError(
-            f"cannot make the cache folder {folder} ({error.strerror}): "
-            "set CDE_CACHE to a folder that can be written to"
-        ) from error
+        raise disk_error(folder, error.errno) from error
     return folder
 
 

@@ -1,10 +1,7 @@
 """What is checked where it enters: settings, texts and ids, groups, and the vectors of encoders.
 
-Settings are declared once, with type and range, and checked by pydantic; a user reads one line that
-names the setting, what is accepted and what was given. Unknown names are answered with the nearest
-known one. Texts are strings that a file, a hash, a tokenizer and trec_eval can take: half of a
-surrogate pair is none. What an encoder of a user's gives is a finite vector above zero for each
-text, or an error that names the encoder and the first row that is not.
+A user reads one line that names the setting, what is accepted and what was given. Texts are strings
+that a file, a hash, a tokenizer and trec_eval can take: half of a surrogate pair is none.
 
 Cost: one pass over the texts, groups or vectors; microseconds for settings.
 """
@@ -120,26 +117,17 @@ def checked_path(value: Any, name: str = "folder") -> Path:
     return Path(value)
 
 
-def checked_number(value: Any, name: str) -> float:
-    """A finite number of any library as Python's, where a class declares no fields for pydantic."""
-    return float(_checked(_number, value, name))
-
-
-def checked_switch(value: Any, name: str) -> bool:
-    """True or false, where a class declares no fields for pydantic."""
-    return bool(_checked(_switch, value, name))
-
-
-def checked_text(value: Any, name: str) -> str:
-    """Text, where a class declares no fields for pydantic."""
-    return str(_checked(_text, value, name))
-
-
 def _checked(check: Callable[[Any], Any], value: Any, name: str) -> Any:
     try:
         return check(value)
     except ValueError as error:
         raise ValueError(f"{name} {error}; it is {shown(value)}") from None
+
+
+# a setting of a class that declares no fields for pydantic: its value as Python's, by name
+checked_number: Callable[[Any, str], float] = functools.partial(_checked, _number)
+checked_switch: Callable[[Any, str], bool] = functools.partial(_checked, _switch)
+checked_text: Callable[[Any, str], str] = functools.partial(_checked, _text)
 
 
 def checked_whole(value: Any, name: str, least: int | None = 1) -> int:
@@ -223,22 +211,16 @@ def group_numbers(groups: Any, name: str, count: int | None = None) -> NDArray[n
         raise ValueError(
             f"{name} must hold one for each of the {count} pairs; it has {len(values)}"
         )
-    if values.dtype.kind == "O":
-        accepted = str | int | float | np.integer | np.floating
-        for position, value in enumerate(values):
-            if not isinstance(value, accepted) or value != value:
-                raise ValueError(
-                    f"{name} must be strings or numbers; item {position} is {shown(value)}"
-                )
-        if len({isinstance(value, str) for value in values}) > 1:
-            raise ValueError(f"{name} must be all strings or all numbers; both were given")
-        values = np.asarray(values.tolist())
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        place = int(np.isfinite(values).argmin())
-        raise ValueError(f"{name} must be strings or numbers; item {place} is {values[place]}")
-    if values.dtype.kind not in "UTSiufb":
-        raise TypeError(f"{name} must be strings or numbers; it is an array of {values.dtype}")
-    return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
+    items, accepted = values.tolist(), str | int | float | np.integer | np.floating
+    for position, value in enumerate(items):
+        wrong = not isinstance(value, accepted) or value in (math.inf, -math.inf)
+        if wrong or value != value:  # as what is not a number
+            raise ValueError(
+                f"{name} must be strings or numbers; item {position} is {shown(value)}"
+            )
+    if len({isinstance(value, str) for value in items}) > 1:
+        raise ValueError(f"{name} must be all strings or all numbers; both were given")
+    return np.asarray(np.unique(np.asarray(items), return_inverse=True)[1], dtype=np.int64)
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -64,7 +64,7 @@ def test_a_word_in_the_environment_that_is_no_precision_is_named(
 ) -> None:
     monkeypatch.setenv("CDE_PRECISION", "half")
     with pytest.raises(
-        ValueError, match="CDE_PRECISION must be auto, bfloat16, float32 or int8; it"
+        ValueError, match="CDE_PRECISION must be 'auto', 'bfloat16', 'float32' or 'int8'; it"
     ):
         half_precision("auto")
 

@@ -103,8 +103,7 @@ def record_of(encoder: Model) -> dict[str, Any]:
     record: dict[str, Any] = {"kind": "other", "name": describe(encoder), "fingerprint": None}
     if isinstance(encoder, BM25):
         settings = {"k1": encoder.k1, "b": encoder.b}
-        # with the option of an earlier cde, so that its indexes are known again
-        mark = content_hash(["bm25", json.dumps(settings | {"unspaced": "auto"})])
+        mark = content_hash(["bm25", json.dumps(settings)])
         name = describe(BM25(k1=encoder.k1, b=encoder.b))
         return record | {"kind": "bm25", "name": name, "fingerprint": mark} | settings
     from cde.adaptation import AdaptedEncoder

@@ -2,9 +2,7 @@
 CSV and Parquet, one of them or a folder that mixes them.
 
 Files are read in the order of their paths, so that two readings give the same corpus. What is not
-read is left out and counted by reason, not fatal: files of other kinds, links, empty documents,
-bytes that are not UTF-8, rows without a text, and documents above `LARGEST` bytes, which are mostly
-not texts.
+read is left out and counted by reason.
 
 Cost: one pass over the files. All texts are held in memory; of a table nothing more than a row (of
 Parquet, 256 rows).
@@ -20,7 +18,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import chain
 from numbers import Integral, Real
@@ -88,13 +86,31 @@ def _documents_of(texts: Any, columns: Mapping[str, str] | None, following: int)
     chosen = Columns.chosen(columns)
     if isinstance(texts, RetrievalSet):
         texts = dict(zip(texts.document_ids, texts.documents, strict=True))
-    if isinstance(texts, Mapping) and not _is_of_datasets(texts):
+    library = type(texts).__module__.partition(".")[0]  # none is imported to ask
+    if library == "datasets" and isinstance(texts, Mapping):
+        raise TypeError(
+            f"{type(texts).__name__} holds several data sets: take one, such as "
+            f"texts[{next(iter(texts), 'train')!r}]"
+        )
+    if library == "datasets":
+        texts = list(texts)
+    elif library in ("polars", "pyarrow") and hasattr(texts, "columns"):
+        texts = texts.to_pandas()
+    if isinstance(texts, Mapping):
         rows = [one if isinstance(one, Mapping) else {chosen.text: one} for one in texts.values()]
         return _of_table(list(texts), rows, replace(chosen, id=""), following)
-    if isinstance(texts, list) and texts and all(isinstance(one, Document) for one in texts):
-        return texts
-    if (table := _table(texts)) is not None:
-        return _of_table(*table, chosen, following)
+    if isinstance(texts, pd.DataFrame):
+        if not texts.columns.is_unique:
+            twice = texts.columns[texts.columns.duplicated()][0]
+            raise ValueError(f"a table's columns must have names of their own; {twice!r} has two")
+        plain = texts.index.nlevels > 1 or texts.index.equals(pd.RangeIndex(len(texts)))
+        names = range(len(texts)) if plain else texts.index.tolist()
+        return _of_table(names, texts.rename(columns=str).to_dict("records"), chosen, following)
+    if isinstance(texts, list) and texts:
+        if all(isinstance(one, Document) for one in texts):
+            return texts
+        if all(isinstance(one, Mapping) for one in texts):
+            return _of_table(range(len(texts)), texts, chosen, following)
     if isinstance(texts, str | Path):
         raise TypeError(
             f"texts must be a list of strings; {str(texts)[:60]!r} was given: put it in a list, or "
@@ -108,35 +124,6 @@ def _rest(row: Mapping[Any, Any], read: Iterable[str]) -> dict[str, Any]:
     """What else a document's row says: its metadata, as far as JSON can hold it."""
     plain = (str, int, float, bool, list, dict)
     return {str(k): v for k, v in row.items() if k not in read and isinstance(v, plain) and v == v}
-
-
-def _table(texts: Any) -> tuple[Iterable[Any], Sequence[Mapping[Any, Any]]] | None:
-    """Numbers or names of a table's rows, and the rows; None for what is not a table."""
-    if isinstance(texts, list) and texts and all(isinstance(row, Mapping) for row in texts):
-        return range(len(texts)), texts
-    if type(texts).__module__.startswith(("polars.", "pyarrow.")) and hasattr(texts, "columns"):
-        texts = texts.to_pandas()
-    if isinstance(texts, pd.DataFrame):
-        if not texts.columns.is_unique:
-            twice = texts.columns[texts.columns.duplicated()][0]
-            raise ValueError(f"a table's columns must have names of their own; {twice!r} has two")
-        plain = texts.index.nlevels > 1 or texts.index.equals(pd.RangeIndex(len(texts)))
-        names = range(len(texts)) if plain else texts.index.tolist()
-        return names, texts.rename(columns=str).to_dict("records")
-    if _is_of_datasets(texts):
-        if isinstance(texts, Mapping):
-            raise TypeError(
-                f"{type(texts).__name__} holds several data sets: take one, such as "
-                f"texts[{next(iter(texts), 'train')!r}]"
-            )
-        rows = list(texts)
-        return range(len(rows)), rows
-    return None
-
-
-def _is_of_datasets(texts: Any) -> bool:
-    # the library is not imported to ask
-    return type(texts).__module__.startswith("datasets.") and hasattr(texts, "column_names")
 
 
 def _of_table(
@@ -158,8 +145,8 @@ def _of_table(
     return documents
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+def _some(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(name[:40] for name in names[:most]) + (", …" if len(names) > most else "")
 
 
 #: bytes that a document may have
@@ -222,7 +209,7 @@ class Columns:
             if chosen and chosen not in names:
                 part = "text" if chosen == self.text else "id"
                 return (
-                    f'no column "{chosen}"; it has {_shortly(names) or "none"}: name one by '
+                    f'no column "{chosen}"; it has {_some(names, 12) or "none"}: name one by '
                     f'columns={{"{part}": …}}, on the shell by --{part}-column'
                 )
         return ""
@@ -235,10 +222,6 @@ class Columns:
         titled = f"{title} {text}".strip() if isinstance(title, str) and title else text
         given = next((row[name] for name in self.ids if row.get(name) is not None), "")
         return _exact(given), titled
-
-
-def _shortly(names: Sequence[str]) -> str:
-    return ", ".join(name[:40] for name in names[:12])
 
 
 def _exact(given: Any) -> str:
@@ -259,41 +242,31 @@ def _exact(given: Any) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """Where documents are read from, and how: what `sync` reads again.
+    """Where documents are read from: what `sync` reads again.
 
     Attributes:
-        path: a folder or file; None for documents that came from Python.
+        path: a folder or file; "" for documents that came from Python.
         columns: of tables: the text's, the title's and the id's.
-        root: ids are paths below it; by default `path`, or the folder that the file is in.
     """
 
-    path: Path | None = None
+    path: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
-    root: Path | None = None
 
     @classmethod
     def of(cls, path: Path | str, columns: Mapping[str, str] | None = None) -> Source:
         """A folder or file."""
         Columns.chosen(columns)
-        return cls(checked_path(path).expanduser().absolute(), dict(columns or {}))
-
-    def to_json(self) -> dict[str, Any]:
-        """As a mapping that JSON can hold."""
-        return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, saved: Mapping[str, Any]) -> Source:
-        """What `to_json` gave."""
-        places = {name: saved[name] and Path(saved[name]) for name in ("path", "root")}
-        return cls(columns=saved["columns"], **places)
+        return cls(str(checked_path(path).expanduser().absolute()), dict(columns or {}))
 
 
-def read_source(source: Source) -> tuple[list[Document], list[LeftOut]]:
+def read_source(source: Source, root: Path | str = "") -> tuple[list[Document], list[LeftOut]]:
     """Documents of a folder or file, as `Index.from_folder` says; and what was left out, each with
-    its reason. A row of a table without an id is named by its file and a hash of its content.
+    its reason. Ids are paths below a root, by default the folder. A row of a table without an id is
+    named by its file and a hash of its content.
     """
-    path = source.path
-    assert path is not None
+    if not source.path:
+        raise ValueError("this index was not built of a folder or file: give the source")
+    path = Path(source.path)
     if not path.exists():
         raise FileNotFoundError(f"no folder or file {path}: expected a folder of {_ACCEPTED}")
     left_out: list[LeftOut] = []
@@ -303,29 +276,28 @@ def read_source(source: Source) -> tuple[list[Document], list[LeftOut]]:
         files = [path]
     else:
         raise ValueError(f"{path} cannot be read: accepted are {_ACCEPTED}, or a folder")
-    root = source.root or (path if path.is_dir() else path.parent)
+    root = root or (path if path.is_dir() else path.parent)
     columns = Columns.chosen(source.columns)
-    found: dict[str, Document] = {}
-    places: dict[str, Path] = {}
+    found: dict[str, tuple[Document, Path]] = {}
     for file in progress(files, f"reading {len(files):,} files", unit="files"):
         relative = file.relative_to(root).as_posix()
         for some in _documents(file, relative, columns):
             if isinstance(some, LeftOut):
                 left_out.append(some)
             elif some.id not in found:
-                found[some.id], places[some.id] = some, file
-            elif some == found[some.id] and places[some.id] == file:
+                found[some.id] = some, file
+            elif found[some.id] == (some, file):
                 left_out.append(LeftOut(relative, "a row that is there already"))
             else:
                 raise ValueError(
-                    f"{file}: the id {some.id!r} occurs in {places[some.id]} too; ids must be "
+                    f"{file}: the id {some.id!r} occurs in {found[some.id][1]} too; ids must be "
                     'distinct. columns={"id": ""} (--id-column "") names rows by file and content'
                 )
     if not found:
         more = "; …" if len(left_out) > 3 else ""
         said = f": {'; '.join(map(str, left_out[:3]))}{more}" if left_out else ": it is empty"
         raise ValueError(f"{path} holds no document that can be read ({_ACCEPTED}){said}")
-    return list(found.values()), left_out
+    return [document for document, _ in found.values()], left_out
 
 
 def counted(left_out: Sequence[LeftOut]) -> str:
@@ -459,7 +431,7 @@ def _json_rows(file: Path, relative: str, columns: Columns) -> _Found:
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict) or not isinstance(row.get(columns.text), str):
-            names = _shortly(list(row)) if isinstance(row, dict) else ""
+            names = _some(list(row), 12) if isinstance(row, dict) else ""
             yield LeftOut(place, f"{wanted}{names and f'; it has {names}'}")
         else:
             yield _of_row(row, place, columns)

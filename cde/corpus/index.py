@@ -1,9 +1,5 @@
 """An index: one's own documents with their vectors, searched exactly, kept in step with a source.
 
-`Index(texts)` is held in memory. `Index.build(texts, folder)`, `save` and `load` are of an index in
-a folder, a table of LanceDB (`pip install 'contextual-document-embeddings[index]'`), to which each
-change is written at once. A long document is indexed in passages, and scores as its best one.
-
 Cost: the embedding of the documents, once; n × dim multiply-adds a query; all texts and n × dim
 float32 in memory (100,000 passages of 384 dimensions: 150 MB).
 """
@@ -14,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,7 +24,6 @@ from cde.corpus.encoders import (
     checked_encoder,
     describe,
     embedded,
-    is_kept,
     record_of,
     require_same,
     restored,
@@ -49,11 +44,13 @@ from cde.corpus.table import (
 from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.progress import progress
-from cde.storage import differing_file, set_aside
+from cde.storage import folder_hash, set_aside
 from cde.validation import Vectors, checked_path, checked_whole, encodable, shown
 
 __all__ = ["Changes", "Index", "Status"]
 
+#: documents that are embedded between two writes of an index in a folder
+PART = 512
 _FOUND = ["query", "id", "score", "text", "passage", "heading", "metadata"]
 
 
@@ -87,7 +84,7 @@ class Status:
     context: str
     #: what adapting its encoder is expected to gain; "" where it is not adapted
     adapted: str
-    drift: Drift | None
+    drift: Drift
 
 
 class Index:
@@ -128,10 +125,8 @@ class Index:
         'a green house'
     """
 
-    #: what embeds documents and queries, or BM25
-    encoder: Model
     _rows: Rows | None
-    _origin: Origin | None
+    _origin: Origin
 
     def __init__(
         self,
@@ -150,10 +145,10 @@ class Index:
     def _begin(self, encoder: Model, on_long: OnLong, record: Any = None) -> None:
         if on_long not in get_args(OnLong):
             raise ValueError(f"on_long must be one of {get_args(OnLong)}; it is {shown(on_long)}")
-        self.encoder, self._on_long = encoder, on_long
+        self._encoder, self._on_long = encoder, on_long
         self._record = record or record_of(encoder)
         self._limit = limit_of(encoder)
-        self._rows = self._origin = None  # replaced, never changed: a search keeps what it has
+        self._rows = None  # replaced, never changed: a search keeps what it has
         self._table: Table | None = None
         self._version, self._source = -1, Source()
         self._words: tuple[Rows, BM25] | None = None
@@ -192,7 +187,6 @@ class Index:
         columns: Mapping[str, str] | None = None,
         on_long: OnLong = "chunk",
         sample_queries: Sequence[str] | None = None,
-        part: int = 512,
         replace: bool = False,
     ) -> Index:
         """An index in a folder, written while it is embedded.
@@ -204,7 +198,6 @@ class Index:
                 `sync` reads again.
             folder: a new folder, an empty one, or one with this index.
             ids, encoder, columns, on_long, sample_queries: as for `Index`.
-            part: documents that are embedded between two writes.
             replace: put it in the place of another index, which is there until this one is done
                 (one of the same encoder is changed document by document, as by `sync`).
 
@@ -221,11 +214,10 @@ class Index:
         index = cls.__new__(cls)
         index._begin(_fitted(encoder, documents, sample_queries), on_long)
         index._source = source
-        checked_whole(part, "part")
         with locked(folder):
-            return index._built(folder, documents, part, replace)
+            return index._built(folder, documents, replace)
 
-    def _built(self, folder: Path, documents: list[Document], part: int, replace: bool) -> Index:
+    def _built(self, folder: Path, documents: list[Document], replace: bool) -> Index:
         before = read_settings(folder)
         dim = 0 if isinstance(self.encoder, BM25) else getattr(self.encoder, "dim", None)
         if dim is None:
@@ -250,8 +242,8 @@ class Index:
                     "index.sync(…) brings it up to date, replace=True (--replace) replaces it"
                 )
             return Index.load(folder, self.encoder)
-        self._table.keep(self.encoder, self._record)
-        self._bring(documents, part, built=True, prune=True)
+        self._table.keep(self.encoder)
+        self._bring(documents, built=True, prune=True)
         self._origin = Origin.of(self._read_rows().vectors)
         self._table.finish(self._settings())
         self._version = self._table.version
@@ -261,8 +253,8 @@ class Index:
         return {
             "encoder": self._record,
             "on_long": self._on_long,
-            "source": self._source.to_json(),
-            "origin": self._origin and self._origin.to_json(),
+            "source": asdict(self._source),
+            "origin": asdict(self._origin),
         }
 
     @classmethod
@@ -296,39 +288,19 @@ class Index:
         index = cls.__new__(cls)
         try:
             if encoder is None:
-                if is_kept(record) and (damage := table.damage_of_encoder(record)):
-                    raise ValueError(f"{damage}: build the index again from its texts")
-                made = restored(record, table.encoder_folder(record))
+                if folder_hash(kept := table.encoder_folder) != settings["kept"]:
+                    raise ValueError(f"{kept} is damaged: build the index again from its texts")
+                made = restored(record, kept)
             else:
                 made = checked_encoder(encoder, None)
             index._begin(made, settings["on_long"], record)
-            index._table, index._source = table, Source.from_json(settings["source"])
-            index._origin = settings["origin"] and Origin.from_json(settings["origin"])
+            index._table, index._source = table, Source(**settings["source"])
+            index._origin = Origin(**settings["origin"])
             rows = index._read_rows()
             if encoder is not None:
                 require_same(record, made, rows.texts, rows.vectors)
         except ValueError as error:
             raise ValueError(f"the index {folder} cannot be loaded: {error}") from error
-        return index
-
-    @classmethod
-    def converted(cls, folder: Path | str) -> Index:
-        """An index that an earlier cde saved (version 1), in memory, without embedding anything."""
-        folder = checked_path(folder).expanduser()
-        saved = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-        if saved.get("version") != 1:
-            raise ValueError(f"{folder} holds no index of version 1: there is nothing to convert")
-        if damaged := differing_file(folder, saved["files"]):
-            raise ValueError(f"{folder / damaged[0]} {damaged[1]}: nothing was converted")
-        names = {name.partition("-")[0]: name for name in saved["files"] if "/" not in name}
-        lines = (folder / names["texts"]).read_bytes().decode("utf-8").split("\n")[:-1]
-        documents = [Document(row["id"], row["text"], {}) for row in map(json.loads, lines)]
-        record, index = saved["encoder"], cls.__new__(cls)
-        place = folder / f"encoder-{record['fingerprint']}"
-        index._begin(restored(record, place), "truncate", record)
-        vectors = np.load(folder / names["vectors"], allow_pickle=False).astype(np.float32)
-        index._rows = Rows(index._cut(documents, built=True), vectors)
-        index._origin = Origin.of(vectors)
         return index
 
     def save(self, folder: Path | str) -> Path:
@@ -346,7 +318,7 @@ class Index:
         require_free(folder)
         with locked(folder):
             table = Table(folder, self._record, rows.vectors.shape[1], found=False)
-            table.keep(self.encoder, self._record)
+            table.keep(self.encoder)
             table.overwrite(rows)
             table.finish(self._settings())
         return folder
@@ -377,6 +349,11 @@ class Index:
         several = f" in {len(rows):,} passages" if rows.most_passages > 1 else ""
         of = f"{len(self):,} documents{several}, {rows.vectors.shape[1]} dimensions"
         return f"Index({of}; {describe(self.encoder)})"
+
+    @property
+    def encoder(self) -> Model:
+        """What embeds documents and queries, or BM25."""
+        return self._encoder
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -410,7 +387,7 @@ class Index:
 
     def status(self) -> Status:
         """What there is to say of it."""
-        rows, encoder, origin = self._read_rows(), self.encoder, self._origin
+        rows, encoder = self._read_rows(), self.encoder
         read = getattr(encoder, "context", None)  # of one that is bound to a corpus
         size = 1 if read is None else len(read)
         still = sum(row.built for row in rows.passages)
@@ -420,10 +397,10 @@ class Index:
             dim=rows.vectors.shape[1],
             model=describe(encoder),
             fingerprint=self._record["fingerprint"] or "",
-            source=str(self._source.path or ""),
+            source=self._source.path,
             context=getattr(encoder, "drawn", ""),
             adapted=getattr(encoder, "expected", ""),
-            drift=None if origin is None else drift(origin, still, rows.vectors, size),
+            drift=drift(self._origin, still, rows.vectors, size),
         )
 
     # searching
@@ -462,11 +439,15 @@ class Index:
             ['a']
         """
         queries = encodable([query] if isinstance(query, str) else query, "queries")
-        rows, depth = self._chosen(where), checked_whole(depth, "depth")
+        rows, depth = self._read_rows(), checked_whole(depth, "depth")
+        if where is not None:
+            holds = where if callable(where) else lambda one: where.items() <= one.metadata.items()
+            wanted = {name for name, one in rows.documents.items() if holds(one)}
+            rows = rows.where(wanted.__contains__)
         found = self._found(rows, queries, max(depth, 1000) if words else depth)
         if words:
             by_words = self._found(rows, queries, max(depth, 1000), words=True)
-            found = _fused(found, by_words, rows=rows, depth=depth)
+            found = [_fused(both, rows, depth) for both in zip(found, by_words, strict=True)]
         lines = []
         for text, scores in zip(queries, found, strict=True):
             for place, score in scores.items():
@@ -475,14 +456,6 @@ class Index:
                 lines.append((text, row.id, score, row.text, row.place, row.heading, more))
         frame = pd.DataFrame(lines, columns=_FOUND).astype({"score": np.float32})
         return frame.drop(columns="query") if isinstance(query, str) else frame
-
-    def _chosen(self, where: Any) -> Rows:
-        rows = self._read_rows()
-        if where is None:
-            return rows
-        holds = where if callable(where) else lambda one: where.items() <= one.metadata.items()
-        wanted = {name for name, one in rows.documents.items() if holds(one)}
-        return rows.where(wanted.__contains__)
 
     def _found(
         self, rows: Rows, queries: Sequence[str], depth: int, words: bool = False
@@ -577,7 +550,7 @@ class Index:
         with self._alone():
             documents = named_documents(texts, ids, columns, self.ids)
             self._require_unchanged_encoder()
-            self._bring(documents, len(documents))
+            self._put(self._embedded(documents), set())
         return [one.id for one in documents]
 
     def add_from(self, path: Path | str, columns: Mapping[str, str] | None = None) -> Changes:
@@ -587,10 +560,9 @@ class Index:
         Raises:
             ValueError: a document whose id another source's document has.
         """
-        root = self._source.path
-        given = Source.of(path, columns)
-        below = root is not None and given.path is not None and given.path.is_relative_to(root)
-        documents, left_out = read_source(replace(given, root=root if below else None))
+        root, given = self._source.path, Source.of(path, columns)
+        below = bool(root) and Path(given.path).is_relative_to(root)
+        documents, left_out = read_source(given, root if below else "")
         with self._alone():
             have = self._read_rows().documents
             clash = [one.id for one in documents if one.id in have and one != have[one.id]]
@@ -601,7 +573,7 @@ class Index:
                     "rename them"
                 )
             self._require_unchanged_encoder()
-            return Changes(**self._bring(documents, 512), left_out=left_out)
+            return Changes(**self._bring(documents), left_out=left_out)
 
     def remove(self, ids: str | Sequence[str]) -> None:
         """Remove one document or several; the others keep their vectors and their order.
@@ -617,18 +589,16 @@ class Index:
                     f"{', '.join(one[:60] for one in stray[:3])}; index.ids "
                     "(cde index list) has those that are"
                 )
-            self._put(Rows.none(self.vectors.shape[1]), gone)
+            if gone:
+                self._put(None, gone)
 
-    def sync(
-        self, source: Any = None, columns: Mapping[str, str] | None = None, part: int = 512
-    ) -> Changes:
+    def sync(self, source: Any = None, columns: Mapping[str, str] | None = None) -> Changes:
         """Make the index equal to its source: what is new or changed is embedded, what is gone is
         removed, and a text that has moved to another id keeps its vectors.
 
         Args:
             source: as for `build`; by default the folder or file that it was built of.
             columns: as for `Index`.
-            part: documents that are embedded between two writes; what is written stays.
 
         Raises:
             ValueError: no source, or one in which nothing can be read; an encoder that has changed.
@@ -643,14 +613,12 @@ class Index:
         if isinstance(source, Path | str):
             given = Source.of(source, columns)
         if isinstance(given, Source):
-            if given.path is None:
-                raise ValueError("this index was not built of a folder or file: give the source")
             documents, left_out = read_source(given)
         else:
             documents = named_documents(given, None, columns)
         with self._alone():
             self._require_unchanged_encoder()
-            done = self._bring(documents, checked_whole(part, "part"), prune=True)
+            done = self._bring(documents, prune=True)
             if isinstance(given, Source):
                 self._source = given
             if self._table is not None:
@@ -660,16 +628,18 @@ class Index:
     def _alone(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._table is None else locked(self._table.folder)
 
-    def _put(self, rows: Rows, gone: set[str]) -> None:
+    def _put(self, rows: Rows | None, gone: set[str]) -> None:
         """Rows of documents come, those of replaced and removed ones go; one step for a reader."""
         if self._table is not None:
             self._table.put(rows, gone)
-        else:
-            before = self._read_rows()
-            self._rows = (before.where(lambda name: name not in gone) if gone else before) + rows
+            return
+        kept = self._read_rows()
+        if gone:
+            kept = kept.where(lambda name: name not in gone)
+        self._rows = kept if rows is None else kept + rows
 
     def _bring(
-        self, documents: Sequence[Document], part: int, built: bool = False, prune: bool = False
+        self, documents: Sequence[Document], built: bool = False, prune: bool = False
     ) -> dict[str, Any]:
         """Bring documents into the index; where `prune` is set, others go."""
         rows = self._read_rows()
@@ -680,15 +650,20 @@ class Index:
         places = {have[name].text: name for name in gone}
         moved = {places[one.text]: one for one in new if one.id not in have and one.text in places}
         if moved:
-            self._put(_moved(rows, moved), set(moved))
+            before = rows.where(moved.__contains__)
+            passages = [
+                row._replace(id=moved[row.id].id, metadata=_as_json(moved[row.id].metadata))
+                for row in before.passages
+            ]
+            self._put(Rows(passages, before.vectors), set(moved))
         came = {one.id for one in moved.values()}
         rest = [one for one in new if one.id not in came]
-        parts = [rest[start : start + part] for start in range(0, len(rest), max(part, 1))]
+        parts = [rest[start : start + PART] for start in range(0, len(rest), PART)]
         for some in progress(parts, f"indexing {len(rest):,} documents", unit="parts"):
             self._put(self._embedded(some, built), {one.id for one in some if one.id in have})
         left = [name for name in gone if name not in moved]
         for start in range(0, len(left), 1000):
-            self._put(Rows.none(rows.vectors.shape[1]), set(left[start : start + 1000]))
+            self._put(None, set(left[start : start + 1000]))
         return {
             "added": [one.id for one in rest if one.id not in have],
             "changed": [one.id for one in rest if one.id in have],
@@ -700,16 +675,13 @@ class Index:
     def _embedded(self, documents: Sequence[Document], built: bool = False) -> Rows:
         """The rows of documents."""
         dim = None if self._rows is None else self._rows.vectors.shape[1]
-        cut = self._cut(documents, built)
-        return Rows(cut, embedded(self.encoder, [row.text for row in cut], "documents", dim))
-
-    def _cut(self, documents: Sequence[Document], built: bool) -> list[Row]:
         found = passages([one.text for one in documents], self._limit, self._on_long)
-        return [
+        rows = [
             Row(one.id, place, part.start, part.heading, part.text, _as_json(one.metadata), built)
             for one, parts in zip(documents, found, strict=True)
             for place, part in enumerate(parts)
         ]
+        return Rows(rows, embedded(self.encoder, [row.text for row in rows], "documents", dim))
 
     def _require_unchanged_encoder(self) -> None:
         if record_of(self.encoder)["fingerprint"] != self._record["fingerprint"]:
@@ -740,16 +712,6 @@ def _texts(rows: Rows) -> dict[str, str]:
     return {name: one.text for name, one in rows.documents.items()}
 
 
-def _moved(rows: Rows, new: Mapping[str, Document]) -> Rows:
-    """Rows of documents that have another id now, given by the earlier one, and other metadata."""
-    some = rows.where(new.__contains__)
-    passages = [
-        row._replace(id=new[row.id].id, metadata=_as_json(new[row.id].metadata))
-        for row in some.passages
-    ]
-    return Rows(passages, some.vectors)
-
-
 def _best(scores: Mapping[int, float], rows: Rows, depth: int) -> dict[int, float]:
     """The first passage of each document in a ranking, for so many documents."""
     found: dict[str, int] = {}
@@ -758,17 +720,14 @@ def _best(scores: Mapping[int, float], rows: Rows, depth: int) -> dict[int, floa
     return {place: scores[place] for place in list(found.values())[:depth]}
 
 
-def _fused(*found: list[dict[int, float]], rows: Rows, depth: int) -> list[dict[int, float]]:
-    """Two rankings of documents as one, as `Hybrid` does it; the passage is the first ranking's."""
-    fused = []
-    for rankings in zip(*found, strict=True):
-        scores: dict[str, float] = {}
-        passage: dict[str, int] = {}
-        for ranking in rankings:
-            named = [(score, rows.passages[place].id, place) for place, score in ranking.items()]
-            for rank, (_, name, place) in enumerate(sorted(named, reverse=True), start=1):
-                scores[name] = scores.get(name, 0.0) + 1 / (retrieval.Hybrid.k + rank)
-                passage.setdefault(name, place)
-        best = sorted(((score, name) for name, score in scores.items()), reverse=True)
-        fused.append({passage[name]: score for score, name in best[:depth]})
-    return fused
+def _fused(both: Sequence[Mapping[int, float]], rows: Rows, depth: int) -> dict[int, float]:
+    """Two rankings of documents as one; of a document's two passages the first ranking's counts."""
+    from cde.retrieval.ranking import fused
+
+    passage: dict[str, int] = {}
+    scores: list[dict[str, float]] = []
+    for ranking in both:
+        scores.append({rows.passages[place].id: score for place, score in ranking.items()})
+        passage = dict(zip(scores[-1], ranking, strict=True)) | passage
+    best = fused(scores, len(rows))
+    return {passage[name]: best[name] for name in [*best][:depth]}

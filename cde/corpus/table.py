@@ -1,30 +1,24 @@
 """Rows of an index, passages of documents with their vectors; how far they have moved from those
-that it was built of; and an index in a folder: a table of rows in LanceDB, `index.json`, and an
-encoder of one's own.
-
-A contextual encoder reads a sample of the corpus as that was when the index was built: documents
-come and go, and the context stays. The chapter `drift` measures whether a distance does harm.
+that it was built of; and an index in a folder.
 
 LanceDB keeps the rows: every change is one version of the table, which a reader sees whole or not
-at all. `index.json` names the table and says which encoder made its vectors; it is written last,
-so that a build which was killed leaves the old index, or none, and goes on from the rows that are
-there. Each row carries a hash of all that it holds, since LanceDB checks none.
-
-Writers take turns by a lock. Versions older than ten minutes are cleared away by later changes.
+at all, and versions older than ten minutes are cleared away by later changes. `index.json` names
+the encoder that made the vectors. It is written last, so that a build which was killed leaves the
+old index, or none, and goes on from the rows that are there. Each row carries a hash of all that it
+holds, since LanceDB checks none.
 
 Cost: one reading of all rows, and of their hashes, when an index is loaded or has changed.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -35,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from cde.corpus.encoders import is_kept
-from cde.storage import alone, content_hash, differing_file, digest_of, unsigned, write_json
+from cde.storage import alone, content_hash, folder_hash, unsigned, write_json
 from cde.validation import Vectors
 
 __all__ = ["Document", "Drift", "Origin", "drift"]
@@ -50,7 +44,7 @@ _COLUMNS = {
     "metadata": pa.string(),
     "built": pa.bool_(),
 }
-_SETTINGS, _FORMAT, _VERSION = "index.json", "cde.Index", 2
+_SETTINGS, _FORMAT, _VERSION = "index.json", "cde.Index", 3
 _OWN = re.compile(r"(rows-[0-9a-f]{16}\.lance|encoder-[0-9a-f]{16})(\.damaged-\d+)?")
 _KEPT_FOR = timedelta(minutes=10)
 _AGAIN = "take a copy of the folder, or build the index again from its texts"
@@ -66,25 +60,15 @@ class Document:
 
 
 class Row(NamedTuple):
-    """A passage of a document.
+    """A passage of a document."""
 
-    Attributes:
-        id: of the document.
-        place: number of the passage in the document, from 0.
-        start: where it begins in the document, in characters.
-        heading: the heading above it, "" for none.
-        text: the passage.
-        metadata: of the document, as JSON.
-        built: whether it was there when the index was built.
-    """
-
-    id: str
-    place: int
-    start: int
-    heading: str
+    id: str  # of the document
+    place: int  # number of the passage in the document, from 0
+    start: int  # where it begins in the document, in characters
+    heading: str  # the heading above it, "" for none
     text: str
-    metadata: str
-    built: bool
+    metadata: str  # of the document, as JSON
+    built: bool  # whether it was there when the index was built
 
 
 @dataclass(frozen=True)
@@ -93,11 +77,6 @@ class Rows:
 
     passages: list[Row]
     vectors: Vectors
-
-    @classmethod
-    def none(cls, dim: int) -> Rows:
-        """No rows, of vectors of a length."""
-        return cls([], np.zeros((0, dim), np.float32))
 
     def __len__(self) -> int:
         return len(self.passages)
@@ -155,24 +134,13 @@ class Origin:
     """The corpus that an index was built of: its number of passages, and their mean vector."""
 
     rows: int
-    mean: Vectors
+    mean: list[float]
 
     @classmethod
     def of(cls, vectors: Vectors) -> Origin:
         """That of a new index, from its vectors `(n, dim)`."""
         total = vectors.sum(axis=0, dtype=np.float64)
-        return cls(len(vectors), (total / max(len(vectors), 1)).astype(np.float32))
-
-    def to_json(self) -> dict[str, Any]:
-        """As a mapping that JSON can hold; the mean to its last bit."""
-        mean = base64.b64encode(self.mean.astype("<f4").tobytes()).decode("ascii")
-        return {"rows": self.rows, "mean": mean}
-
-    @classmethod
-    def from_json(cls, saved: Mapping[str, Any]) -> Origin:
-        """What `to_json` gave."""
-        mean = np.frombuffer(base64.b64decode(saved["mean"]), "<f4").astype(np.float32)
-        return cls(int(saved["rows"]), mean)
+        return cls(len(vectors), (total / max(len(vectors), 1)).astype(np.float32).tolist())
 
 
 @dataclass(frozen=True)
@@ -210,7 +178,7 @@ def drift(origin: Origin, still: int, vectors: Vectors, context_size: int) -> Dr
     mean = vectors.mean(axis=0, dtype=np.float64)
     square = np.einsum("ij,ij->", vectors, vectors, dtype=np.float64) / count
     spread = max(float(square - mean @ mean), 0.0)
-    moved = float(np.linalg.norm(mean - origin.mean.astype(np.float64)))
+    moved = float(np.linalg.norm(mean - np.array(origin.mean)))
     moved = moved if moved > 1e-6 * np.sqrt(square) else 0.0  # the mean is kept in float32
     unit = float(np.sqrt(spread / context_size))
     distance = moved / unit if unit > 1e-6 * np.sqrt(square) else None
@@ -223,11 +191,7 @@ def locked(folder: Path) -> AbstractContextManager[bool]:
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
-    """What `index.json` says, checked; None where a folder holds no index, or an unfinished one.
-
-    Raises:
-        ValueError: a damaged file, or an index of another version.
-    """
+    """What `index.json` says, checked; None where a folder holds no index, or an unfinished one."""
     path = folder / _SETTINGS
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -238,14 +202,10 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
         return None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}): {_AGAIN}") from error
-    if settings["version"] == 1:
-        raise ValueError(
-            f"{folder} holds an index that an earlier cde made: cde index convert {folder} NEW"
-        )
     if settings["version"] != _VERSION:
         raise ValueError(
             f"{folder} holds an index of version {settings['version']!r}, and this cde reads "
-            f"version {_VERSION}: use a newer cde, or build the index again with this one"
+            f"version {_VERSION}: use the cde that made it, or build the index again with this one"
         )
     return settings
 
@@ -265,13 +225,8 @@ def require_free(folder: Path) -> None:
 
 
 class Table:
-    """The rows of an index in a folder.
-
-    Args:
-        folder: where it is.
-        record: of the encoder; its vectors alone are in the table.
-        dim: their length; 0 for BM25, which has none.
-        found: whether the table must be there already.
+    """The rows of an index in a folder, with vectors of length `dim` by the encoder of a record (of
+    BM25 0, which has none).
     """
 
     def __init__(self, folder: Path, record: Mapping[str, Any], dim: int, found: bool) -> None:
@@ -282,29 +237,29 @@ class Table:
                 "an index in a folder is a table of lancedb, which is not installed: "
                 "pip install 'contextual-document-embeddings[index]'"
             ) from error
-        self.folder, self.dim = folder, dim
+        self.folder, self.dim, self._record = folder, dim, record
+        vectors = {"vectors": pa.list_(pa.float32(), dim)} if dim else {}
+        self._schema = pa.schema(_COLUMNS | {"digest": pa.binary(16)} | vectors)
+        #: where an encoder of one's own is kept
+        self.encoder_folder = folder / f"encoder-{content_hash([str(record['fingerprint'])])}"
         self.mark = content_hash([record["fingerprint"] or record["name"], str(dim)])
         self.name = f"rows-{self.mark}"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of lancedb's own deprecations
             database = lancedb.connect(str(folder))
             if (folder / f"{self.name}.lance").exists():
-                self._table = self._whole(lambda: database.open_table(self.name))
+                with self._whole():
+                    self._table: Any = database.open_table(self.name)
             elif found:
                 raise ValueError(f"{folder / self.name}.lance is missing: {_AGAIN}")
             else:
-                self._table = database.create_table(self.name, schema=self._schema())
+                self._table = database.create_table(self.name, schema=self._schema)
 
-    def _schema(self) -> Any:
-        kinds = {**_COLUMNS, "digest": pa.binary(16)}
-        if self.dim:
-            kinds["vectors"] = pa.list_(pa.float32(), self.dim)
-        return pa.schema(kinds)
-
-    def _whole(self, do: Any) -> Any:
-        """The result of some work, with damage told as such."""
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Tell of damage as such."""
         try:
-            return do()
+            yield
         except Exception as error:  # of Rust, and of many kinds
             said = str(error).splitlines()[0][:200]
             raise ValueError(
@@ -315,38 +270,34 @@ class Table:
     @property
     def version(self) -> int:
         """Number of the newest version."""
-        self._whole(self._table.checkout_latest)
+        with self._whole():
+            self._table.checkout_latest()
         return int(self._table.version)
 
     def read(self) -> Rows:
         """All rows, each checked by its hash."""
-        found: tuple[Rows, list[bytes]] = self._whole(self._read)
-        rows, digests = found
+        with self._whole():
+            found = self._table.to_arrow()
+            columns = [found[name].to_pylist() for name in (*_COLUMNS, "digest")]
+            vectors = np.zeros((len(found), 0), np.float32)
+            if self.dim:
+                values = found["vectors"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+                vectors = values.reshape(-1, self.dim).copy()  # Arrow's are not to be written to
+        *columns, digests = columns
+        rows = Rows([Row(*values) for values in zip(*columns, strict=True)], vectors)
         for row, kept, own in zip(rows.passages, digests, rows.digests(), strict=True):
             if kept != own:
                 raise ValueError(f"{self.folder}: the document {row.id!r} is damaged: {_AGAIN}")
         return rows.grouped()
 
-    def _read(self) -> tuple[Rows, list[bytes]]:
-        found = self._table.to_arrow()
-        vectors = np.zeros((len(found), 0), np.float32)
-        if self.dim:
-            values = found["vectors"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-            vectors = values.reshape(-1, self.dim).copy()  # Arrow's are not to be written to
-        columns = (found[name].to_pylist() for name in _COLUMNS)
-        passages = [Row(*values) for values in zip(*columns, strict=True)]
-        return Rows(passages, vectors), found["digest"].to_pylist()
-
-    def put(self, rows: Rows, gone: set[str]) -> None:
-        """In one version: rows of documents come, and those go that documents `gone` had: the ones
-        that are replaced, and the ones that are there no more.
-        """
+    def put(self, rows: Rows | None, gone: set[str]) -> None:
+        """In one version: rows come, and those of the documents `gone` go or are replaced."""
         quoted = (name.replace("'", "''") for name in sorted(gone))
         of_gone = "ids IN ({})".format(", ".join(f"'{name}'" for name in quoted))
-        if not gone:
-            self._table.add(self._arrow(rows))
-        elif not len(rows):
+        if rows is None:
             self._table.delete(of_gone)
+        elif not gone:
+            self._table.add(self._arrow(rows))
         else:
             change = self._table.merge_insert(["ids", "places"]).when_matched_update_all()
             change = change.when_not_matched_insert_all()
@@ -364,37 +315,25 @@ class Table:
         if self.dim:
             flat = pa.array(np.ascontiguousarray(rows.vectors).ravel())
             columns["vectors"] = pa.FixedSizeListArray.from_arrays(flat, self.dim)
-        return pa.table(columns, schema=self._schema())
+        return pa.table(columns, schema=self._schema)
 
-    def keep(self, encoder: Any, record: Mapping[str, Any]) -> None:
+    def keep(self, encoder: Any) -> None:
         """Write an encoder of one's own beside the rows, unless it lies there whole."""
-        if is_kept(record) and self.damage_of_encoder(record):
-            place = self.encoder_folder(record)
-            getattr(encoder, "encoder", encoder).save_pretrained(place)  # of an adapted one
-            files = {path.name: digest_of(path) for path in place.iterdir() if path.is_file()}
-            files.pop(_SETTINGS, None)
-            write_json(place / _SETTINGS, {"files": files})
-
-    def encoder_folder(self, record: Mapping[str, Any]) -> Path:
-        """Where such an encoder is, or would be."""
-        return self.folder / f"encoder-{content_hash([str(record['fingerprint'])])}"
-
-    def damage_of_encoder(self, record: Mapping[str, Any]) -> str:
-        """What is the matter with the encoder that is kept here; "" if it is whole."""
-        place = self.encoder_folder(record)
-        try:
-            files = unsigned(json.loads((place / _SETTINGS).read_text()))["files"]
-        except (OSError, ValueError, KeyError):
-            return f"{place / _SETTINGS} is damaged or missing"
-        damaged = differing_file(place, files)
-        return f"{place / damaged[0]} {damaged[1]}" if damaged else ""
+        before = None
+        with suppress(ValueError):  # a damaged index is replaced
+            before = read_settings(self.folder)
+        whole = before is not None and before["kept"] == folder_hash(self.encoder_folder)
+        if is_kept(self._record) and not whole:
+            # of an adapted one the encoder within
+            getattr(encoder, "encoder", encoder).save_pretrained(self.encoder_folder)
 
     def finish(self, settings: Mapping[str, Any]) -> None:
         """Make this table the folder's index; what belonged to another goes."""
         self._table.optimize(cleanup_older_than=_KEPT_FOR)  # small parts are joined
-        values = {"format": _FORMAT, "version": _VERSION, "dim": self.dim, **settings}
+        known = {"format": _FORMAT, "version": _VERSION, "dim": self.dim}
+        values = {**known, "kept": folder_hash(self.encoder_folder), **settings}
         write_json(self.folder / _SETTINGS, values)
-        own = {f"{self.name}.lance", self.encoder_folder(settings["encoder"]).name}
+        own = {f"{self.name}.lance", self.encoder_folder.name}
         for path in self.folder.iterdir():
             if _OWN.fullmatch(path.name) and path.name not in own and not path.is_symlink():
                 shutil.rmtree(path)

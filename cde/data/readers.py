@@ -239,19 +239,20 @@ def _column(columns: list[str], candidates: tuple[str, ...], kind: str, where: s
     )
 
 
-def hub_retrieval(
-    repository: str,
-    configuration: str | None = None,
-    split: str = "test",
-    drop_unknown: bool = False,
-) -> RetrievalSet:
-    """Load a retrieval set in mteb's layout; `configuration` is a prefix of its configurations,
-    for repositories that hold several sets.
-    """
-    name, prefix = (
-        _hub_name(repository, configuration),
-        f"{configuration}-" if configuration else "",
-    )
+def _hub_parts(name: str) -> tuple[str, str | None]:
+    """Repository and configuration of a name."""
+    repository, _, configuration = name.removeprefix("hub:").partition(":")
+    if not repository:
+        raise ValueError(
+            f"{shown(name)} names no repository; expected hub:<repo> or hub:<repo>:<config>"
+        )
+    return repository, configuration or None
+
+
+def hub_retrieval(name: str, split: str = "test", drop_unknown: bool = False) -> RetrievalSet:
+    """Load a retrieval set in mteb's layout; a configuration is the prefix of the set's own."""
+    repository, configuration = _hub_parts(name)
+    prefix = f"{configuration}-" if configuration else ""
     corpus = _dataset(repository, f"{prefix}corpus", "corpus", ("_id", "text"))
     queries = _dataset(repository, f"{prefix}queries", "queries", ("_id", "text"))
     columns, qrels = ("query-id", "corpus-id", "score"), f"{prefix}qrels" if prefix else "default"
@@ -272,16 +273,12 @@ def hub_retrieval(
     )
 
 
-def _hub_name(repository: str, configuration: str | None) -> str:
-    return f"hub:{repository}{f':{configuration}' if configuration else ''}"
-
-
-def hub_pairs(repository: str, configuration: str | None = None, split: str = "train") -> Pairs:
+def hub_pairs(name: str, split: str = "train") -> Pairs:
     """Load pairs: the first columns that are named like a query and like a document."""
+    repository, configuration = _hub_parts(name)
     rows = _dataset(repository, configuration, split)
     query = _column(rows.column_names, _QUERY_COLUMNS, "query", repository)
     document = _column(rows.column_names, _DOCUMENT_COLUMNS, "document", repository)
-    name = _hub_name(repository, configuration)
     domains = rows["domain"] if "domain" in rows.column_names else [repository] * len(rows)
     ids = [f"{name}:{i}" for i in range(len(rows))]
     return Pairs(rows[query], rows[document], domains, ids, name=name)

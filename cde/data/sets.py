@@ -3,10 +3,6 @@ keep them.
 
 Both shapes are immutable, carry the name they were loaded by, and have a fingerprint, a hash of
 their content: two sets with the same fingerprint hold the same texts.
-
-Judgements are, by query, a mapping of grades, a set or a list of relevant documents; a table; a
-file of trec_eval (`query 0 document grade`) or of BEIR (`query document grade`, by tabs, with a
-header or without).
 """
 
 from __future__ import annotations

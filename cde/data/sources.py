@@ -50,23 +50,18 @@ class Offer(Protocol):
 
     def sources(self) -> list[Source]:
         """Those that can be loaded on this machine."""
-        ...
 
     def load_pairs(self, name: str, split: Any, deduplicate: bool) -> Pairs | None:
         """The pairs of that name; None if there are none."""
-        ...
 
     def load_retrieval(self, name: str) -> RetrievalSet | None:
         """The retrieval set of that name; None if there is none."""
-        ...
 
     def source_key(self, name: str) -> str:
         """A hash that changes when the collection does, made without reading it; else "missing"."""
-        ...
 
     def entry(self, name: str, loaded: Pairs | RetrievalSet) -> tuple[str, str]:
         """The name and the fingerprint under which what was loaded stands in the account."""
-        ...
 
 
 @cache
@@ -127,15 +122,6 @@ def _unknown(name: str, kind: str) -> ValueError:
     )
 
 
-def _hub_name(name: str) -> tuple[str, str | None]:
-    repository, _, configuration = name.removeprefix("hub:").partition(":")
-    if not repository:
-        raise ValueError(
-            f"{shown(name)} names no repository; expected hub:<repo> or hub:<repo>:<config>"
-        )
-    return repository, configuration or None
-
-
 def _path(name: str) -> Path | None:
     """The path of a `folder:…` name; the file or folder of a `beir/…`, `pairs/…` or `labelled/…`
     name, None if there is none.
@@ -186,7 +172,7 @@ def load_pairs(
     if (offer := _offer(name)) is not None:
         pairs = offer.load_pairs(name, split, deduplicate)
     elif name.startswith("hub:"):
-        pairs = readers.hub_pairs(*_hub_name(name), split=split or "train")
+        pairs = readers.hub_pairs(name, split or "train")
     elif name.startswith(("folder:", "pairs/")) and (path := _path(name)) is not None:
         pairs = readers.folder_pairs(path, name=name).split(split or "all")  # type: ignore[arg-type]
     if pairs is None:
@@ -216,7 +202,7 @@ def load_retrieval(
     if (offer := _offer(name)) is not None:
         collection = offer.load_retrieval(name)
     elif name.startswith("hub:"):
-        collection = readers.hub_retrieval(*_hub_name(name), split=split, drop_unknown=drop_unknown)
+        collection = readers.hub_retrieval(name, split, drop_unknown)
     elif name.startswith(("folder:", "beir/")) and (path := _path(name)) is not None:
         collection = readers.folder_retrieval(path, split, drop_unknown, name=name)
     if collection is None:

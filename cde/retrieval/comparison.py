@@ -5,16 +5,15 @@ that of a randomisation test (Smucker et al. 2007). Scores of training runs on s
 are compared in tables: the interval then speaks of other seeds and of other collections at once
 (`cde.intervals`).
 
-What a system has found already is a `Run`, in TREC's format, which all tools read and write. A line
-of a run file has six fields: query, a word that nothing reads ("Q0"), document, rank, score, and
-the name of the run. As in trec_eval the score counts, and not the rank.
+What a system has found already is a `Run`, in TREC's format: lines of query, a word that nothing
+reads ("Q0"), document, rank, score and name. As in trec_eval the score counts, and not the rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -283,12 +282,10 @@ def compare_tables(first: ArrayLike | pd.DataFrame, second: ArrayLike | pd.DataF
 def _judged(qrels: Any, runs: list[Run]) -> RetrievalSet:
     """A set for runs, of judgements alone: of documents that are judged or found, without text."""
     judgements = read_judgements(qrels)
-    found: dict[str, None] = {}
-    for ranked in (*judgements.values(), *(one for run in runs for one in run.rankings.values())):
-        found |= dict.fromkeys(ranked)
-    queries = list(judgements)
-    texts = [[""] * len(ids) for ids in (found, queries)]
-    return RetrievalSet(list(found), texts[0], queries, texts[1], judgements, name="judgements")
+    ranked = (*judgements.values(), *(one for run in runs for one in run.rankings.values()))
+    found, queries = list(dict.fromkeys(chain.from_iterable(ranked))), list(judgements)
+    texts, asked = [""] * len(found), [""] * len(queries)
+    return RetrievalSet(found, texts, queries, asked, judgements, name="judgements")
 
 
 def _scored(

@@ -42,14 +42,13 @@ from cde.validation import (
 
 __all__ = ["Hybrid", "evaluate", "rank", "rerank", "score_queries", "search"]
 
+#: rows of queries and of documents that are compared at a time
+BLOCK = 4096
 _TREC_NAMES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "p": "P"}
 
 
 def search(
-    query_vectors: NDArray[np.float32],
-    document_vectors: NDArray[np.float32],
-    depth: int = 10,
-    block: int = 4096,
+    query_vectors: NDArray[np.float32], document_vectors: NDArray[np.float32], depth: int = 10
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """The `depth` documents of largest inner product with each query.
 
@@ -57,7 +56,6 @@ def search(
         query_vectors: `(n, dim)` float32.
         document_vectors: `(m, dim)` float32.
         depth: how many to return; at most m are.
-        block: rows of queries and of documents that are compared at a time.
 
     Returns:
         scores `(n, depth)` float32 in descending order, and positions `(n, depth)` int64.
@@ -72,7 +70,7 @@ def search(
         >>> search(documents[:1], documents, depth=1)[1].tolist()
         [[0]]
     """
-    depth, block = checked_whole(depth, "depth"), checked_whole(block, "block")
+    depth = checked_whole(depth, "depth")
     query_vectors = array_of_numbers(query_vectors, "query_vectors")
     document_vectors = array_of_numbers(document_vectors, "document_vectors")
     shapes = query_vectors.shape, document_vectors.shape
@@ -90,12 +88,12 @@ def search(
     queries = torch.as_tensor(np.asarray(query_vectors, dtype=np.float32))
     documents = torch.as_tensor(np.asarray(document_vectors, dtype=np.float32))
     title = f"searching {len(documents):,} documents"
-    for start in progress(range(0, len(queries), block), title, unit="blocks of queries"):
-        some = queries[start : start + block].to(device)
+    for start in progress(range(0, len(queries), BLOCK), title, unit="blocks of queries"):
+        some = queries[start : start + BLOCK].to(device)
         best = torch.empty((len(some), 0), device=device)
         where = torch.empty((len(some), 0), dtype=torch.int64, device=device)
-        for offset in progress(range(0, len(documents), block), title, unit="blocks"):
-            product = some @ documents[offset : offset + block].to(device).T
+        for offset in progress(range(0, len(documents), BLOCK), title, unit="blocks"):
+            product = some @ documents[offset : offset + BLOCK].to(device).T
             if not product.sum().isfinite():  # to look at each number takes twice the search
                 _refuse_infinite(document_vectors, "documents")
             values, columns = product.topk(min(depth, product.shape[1]), dim=1)
@@ -221,13 +219,9 @@ def rerank(
 
 
 def best_first(ranking: Mapping[str, float]) -> dict[str, float]:
-    """A ranking in the order in which trec_eval takes it."""
-
-    # trec_eval keeps scores in single precision: what agrees there is a tie
-    def key(item: tuple[str, float]) -> tuple[float, str]:
-        return float(np.float32(item[1])), item[0]
-
-    return dict(sorted(ranking.items(), key=key, reverse=True))
+    """A ranking in the order of trec_eval, which keeps scores in single precision."""
+    by_score = [(float(np.float32(score)), document) for document, score in ranking.items()]
+    return {document: ranking[document] for _, document in sorted(by_score, reverse=True)}
 
 
 def score_queries(
@@ -446,12 +440,20 @@ class Hybrid:
         Documents that a system ranks below `depth` get nothing from it. Ties go to the later id, as
         in trec_eval.
         """
-        checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
-        fused: dict[str, dict[str, float]] = {query: {} for query in retrieval_set.query_ids}
-        for system in self.systems:
-            for query, ranking in rank(system, retrieval_set, depth).items():
-                own = fused[query]
-                best = [*best_first(ranking)][:depth]  # a ranker may give more
-                for place, document in enumerate(best, start=1):
-                    own[document] = own.get(document, 0.0) + 1.0 / (self.k + place)
-        return {query: dict(list(best_first(one).items())[:depth]) for query, one in fused.items()}
+        ranked = [rank(system, retrieval_set, depth) for system in self.systems]
+        return {
+            query: fused([rankings[query] for rankings in ranked], depth, self.k)
+            for query in retrieval_set.query_ids
+        }
+
+
+def fused(
+    rankings: Sequence[Mapping[str, float]], depth: int, k: float = Hybrid.k
+) -> dict[str, float]:
+    """The rankings of one query as one, best first; below `depth` nothing counts."""
+    scores: dict[str, float] = {}
+    for ranking in rankings:
+        best = [*best_first(ranking)][:depth]  # a ranker may give more
+        for place, document in enumerate(best, start=1):
+            scores[document] = scores.get(document, 0.0) + 1.0 / (k + place)
+    return dict([*best_first(scores).items()][:depth])

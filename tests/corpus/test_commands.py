@@ -111,7 +111,6 @@ def test_what_is_wrong_is_said_and_changes_nothing(
         (["remove", place, "boats.md", "none"], "1 of the ids are not in the index, such as none"),
         (["search", place, "boats", "--depth", 0], "depth must be 1 or more"),
         (["search", source, "boats"], "holds no index"),
-        (["convert", place, new], "holds no index of version 1"),
         (["status", tmp_path / "gone"], "no folder"),
     ):
         assert said in index(*arguments, status=2), arguments

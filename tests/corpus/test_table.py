@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -21,10 +19,8 @@ from tiny_encoders import CORPUS, TEXTS, bi_encoder, contextual
 import cde
 from cde import Index
 from cde.corpus import index as module
-from cde.corpus.encoders import record_of
 from cde.corpus.table import Table
 from cde.models import CorpusEncoder
-from cde.storage import write_json
 
 Vectors = NDArray[np.float32]
 
@@ -34,9 +30,10 @@ ALL = [*CORPUS, *TEXTS]
 
 
 @pytest.fixture(autouse=True)
-def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_the_cpu_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes are compared."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(module, "PART", 2)
 
 
 class Lengths:
@@ -74,7 +71,7 @@ def test_sync_makes_the_index_that_is_made_of_the_source(
         index = Index.load(index.save(tmp_path_factory.mktemp("index")), encoder=Lengths())
     have = corpora[0]
     for corpus in corpora[1:]:
-        done = index.sync(corpus, part=2)
+        done = index.sync(corpus)
         assert index.fingerprint != Index({}, encoder=Lengths()).fingerprint or not corpus
         fresh = Index(corpus, encoder=Lengths())
         assert {one.id: one.text for one in index} == corpus
@@ -129,6 +126,8 @@ def test_a_folder_is_kept_in_step_for_as_long_as_it_changes(source: Path, tmp_pa
     other.mkdir()
     (other / "a.md").write_text("more")
     assert loaded.add_from(other).added == ["a.md"]
+    loaded.remove([])
+    assert loaded.add([]) == [] and len(loaded) == 3
     (other / "sub").mkdir()
     (other / "sub" / "a.txt").write_text("of another folder")
     with pytest.raises(ValueError, match="1 ids of .*two are those of other documents"):
@@ -202,7 +201,7 @@ def test_a_killed_build_goes_on_and_embeds_no_part_twice(
     kills = 0
     while True:
         try:
-            index = Index.build(ALL, tmp_path / "index", encoder=made(), part=2)
+            index = Index.build(ALL, tmp_path / "index", encoder=made())
             break
         except Killed:
             kills += 1
@@ -218,9 +217,7 @@ def test_a_killed_build_goes_on_and_embeds_no_part_twice(
 
 
 def test_a_context_is_drawn_once_and_the_same_after_a_kill(tmp_path: Path) -> None:
-    first, second = (
-        Index.build(ALL, tmp_path / name, encoder=contextual(), part=3) for name in "ab"
-    )
+    first, second = (Index.build(ALL, tmp_path / name, encoder=contextual()) for name in "ab")
     assert isinstance(first.encoder, CorpusEncoder)
     assert first.fingerprint == second.fingerprint == Index.load(tmp_path / "a").fingerprint
 
@@ -303,31 +300,3 @@ def test_an_adapted_encoder_comes_back_with_its_shift(tmp_path: Path) -> None:
     np.testing.assert_allclose(index.vectors, by_hand.encode_documents(CORPUS), atol=1e-6)
     with pytest.raises(ValueError, match="BM25 has no vectors"):
         Index(CORPUS, encoder=cde.BM25(), sample_queries=["a"])
-
-
-@pytest.mark.parametrize("made", [bi_encoder, cde.BM25], ids=["bi-encoder", "bm25"])
-def test_an_index_of_an_earlier_cde_is_converted(made: Any, tmp_path: Path) -> None:
-    """Written here as version 1 wrote it."""
-    new = Index({"a": "red boats", "b": "soup"}, encoder=made())
-    old, record = tmp_path / "old", record_of(new.encoder)
-    old.mkdir()
-    lines = [json.dumps({"id": one.id, "text": one.text}, ensure_ascii=False) for one in new]
-    (old / "texts-0123456789abcdef.jsonl").write_text("\n".join(lines) + "\n")
-    np.save(old / "vectors-0123456789abcdef.npy", new.vectors)
-    if made is bi_encoder:
-        new.encoder.save_pretrained(old / f"encoder-{record['fingerprint']}")
-    files = {
-        path.relative_to(old).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in old.rglob("*")
-        if path.is_file()
-    }
-    manifest = {"format": "cde.Index", "version": 1, "encoder": record, "files": files}
-    write_json(old / "index.json", manifest)
-    with pytest.raises(ValueError, match="an index that an earlier cde made: cde index convert"):
-        Index.load(old)
-    loaded = Index.load(Index.converted(old).save(tmp_path / "new"))
-    assert loaded.fingerprint == new.fingerprint
-    assert loaded.search("red").equals(new.search("red"))
-    (old / "texts-0123456789abcdef.jsonl").write_text("{}\n")
-    with pytest.raises(ValueError, match="texts-.* is damaged"):
-        Index.converted(old)

@@ -756,8 +756,8 @@ TARGETS: dict[str, Target] = {
     ),
     "search": Target(
         lambda case: cde.search(**case),
-        st.fixed_dictionaries(pair_vectors, optional={"depth": mostly(2), "block": mostly(2)}),
-        ("queries", "documents", "vectors", "depth", "index", "block"), 40,
+        st.fixed_dictionaries(pair_vectors, optional={"depth": mostly(2)}),
+        ("queries", "documents", "vectors", "depth", "index"), 40,
     ),
     "Hybrid": Target(
         lambda case: cde.Hybrid(**case).rank(toy_set()),

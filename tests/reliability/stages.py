@@ -121,13 +121,14 @@ def indexing(shared: Path) -> Work:
     from tiny_encoders import bi_encoder
 
     from cde import Index
+    from cde.corpus import index
 
-    encoder = bi_encoder()
+    encoder, index.PART = bi_encoder(), 4
 
     def work(folder: Path) -> list[Any]:
-        index = Index.build(TEXTS, folder / "index", encoder=encoder, part=4)
+        made = Index.build(TEXTS, folder / "index", encoder=encoder)
         model = next((folder / "index").glob("encoder-*/model.safetensors"))
-        return [index.fingerprint, digest(model.read_bytes())]
+        return [made.fingerprint, digest(model.read_bytes())]
 
     return work
 

@@ -139,8 +139,9 @@ def test_a_proof_whose_comparison_is_damaged_was_not_compared(
 def test_a_part_of_an_interrupted_build_that_is_damaged_is_embedded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(index, "PART", 8)
     encoder, asked = bi_encoder(), []
-    expected = Index.build(TEXTS, tmp_path / "whole", encoder=encoder, part=8).fingerprint
+    expected = Index.build(TEXTS, tmp_path / "whole", encoder=encoder).fingerprint
 
     class Killed(BaseException):
         pass
@@ -150,7 +151,7 @@ def test_a_part_of_an_interrupted_build_that_is_damaged_is_embedded_again(
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr("cde.corpus.table.Table.finish", killed)
-        Index.build(TEXTS, tmp_path / "built", encoder=encoder, part=8)
+        Index.build(TEXTS, tmp_path / "built", encoder=encoder)
     embed = index.embedded
 
     def noted(model: object, texts: list[str], *more: object) -> NDArray[np.float32]:
@@ -164,7 +165,7 @@ def test_a_part_of_an_interrupted_build_that_is_damaged_is_embedded_again(
             data = flipped(data, place)
         part.write_bytes(data)
     with pytest.warns(DamageWarning, match="made again"):
-        again = Index.build(TEXTS, tmp_path / "built", encoder=encoder, part=8)
+        again = Index.build(TEXTS, tmp_path / "built", encoder=encoder)
     assert sorted(asked) == sorted(TEXTS) and again.fingerprint == expected
 
 

@@ -172,7 +172,7 @@ from stages import TEXTS
 from tiny_encoders import bi_encoder
 from cde import Index
 from cde.corpus import index as module
-encoder, embed = bi_encoder(), module.embedded
+encoder, embed, module.PART = bi_encoder(), module.embedded, 4
 def noted(model, texts, role, *more):
     if texts:
         with open("embedded.txt", "a") as file:
@@ -181,7 +181,7 @@ def noted(model, texts, role, *more):
 module.embedded = noted
 def work(number, step):
     if step == "build":
-        Index.build(TEXTS, "index", encoder=encoder, part=4)
+        Index.build(TEXTS, "index", encoder=encoder)
     else:
         Index.load("index").add({f"{step} {number}": f"a text of {number}"})
     return 0
@@ -195,7 +195,7 @@ def test_two_that_index_one_folder_and_two_that_add_to_it(tmp_path: Path) -> Non
     twice.do("build", locked(tmp_path / "index"))
     parts = (tmp_path / "embedded.txt").read_text().split()
     assert parts == ["4"] * (len(TEXTS) // 4), "each part was embedded once"
-    alone_built = Index.build(TEXTS, tmp_path / "other", encoder=bi_encoder(), part=4)
+    alone_built = Index.build(TEXTS, tmp_path / "other", encoder=bi_encoder())
     assert Index.load(tmp_path / "index").fingerprint == alone_built.fingerprint
     twice.do("add", locked(tmp_path / "index"))
     twice.end()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -44,7 +45,8 @@ def test_exact_search_is_brute_force(
 ) -> None:
     """For every block size, and with a depth beyond the corpus."""
     asked, held = unit((queries, 6), seed), unit((documents, 6), seed + 100)
-    scores, positions = search(asked, held, depth, block=block)
+    with mock.patch("cde.retrieval.ranking.BLOCK", block):
+        scores, positions = search(asked, held, depth)
     product = asked @ held.T
     order = np.argsort(-product, axis=1)[:, :depth]
     assert scores.shape == positions.shape == (queries, min(depth, documents))
@@ -62,7 +64,8 @@ def test_the_block_size_does_not_change_which_scores_are_found_among_ties(
     """
     generator = np.random.default_rng(seed)
     asked, held = (generator.integers(-1, 2, (n, 3)).astype(np.float32) for n in (5, documents))
-    scores, positions = search(asked, held, depth, block=block)
+    with mock.patch("cde.retrieval.ranking.BLOCK", block):
+        scores, positions = search(asked, held, depth)
     product = asked @ held.T
     assert (scores == -np.sort(-product, axis=1)[:, :depth]).all()
     assert (np.take_along_axis(product, positions, axis=1) == scores).all()

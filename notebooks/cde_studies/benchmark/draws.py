@@ -13,9 +13,8 @@ from itertools import product
 from typing import Any
 
 import pandas as pd
-from mteb.abstasks import AbsTask
+from mteb.abstasks import AbsTask, AbsTaskClassification
 
-from cde.benchmark import is_trained_on
 from cde.progress import progress
 from cde_studies.benchmark.evaluation import OURS, WRAPPER, Protocol, evaluate_tasks
 
@@ -72,7 +71,8 @@ def protocol_rows(model: Any, tasks: Sequence[AbsTask], draws: int) -> pd.DataFr
 def _protocols(task: AbsTask) -> list[Protocol]:
     """Those that differ on a task: pairs have two columns, classifiers two splits."""
     inputs = [OURS.inputs, WRAPPER.inputs] if task.metadata.type in _PAIRED else [OURS.inputs]
-    splits = [OURS.split, WRAPPER.split] if is_trained_on(task) else [OURS.split]
+    trained = isinstance(task, AbsTaskClassification)
+    splits = [OURS.split, WRAPPER.split] if trained else [OURS.split]
     return [
         replace(OURS, prefix=prefix, inputs=given, split=split)
         for prefix, given, split in product([OURS.prefix, WRAPPER.prefix], inputs, splits)

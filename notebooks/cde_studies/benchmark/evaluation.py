@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal
 import datasets
 import mteb
 import pandas as pd
-from mteb.abstasks import AbsTask
+from mteb.abstasks import AbsTask, AbsTaskClassification
 from mteb.abstasks.task_metadata import TaskMetadata
 from sklearn.exceptions import UndefinedMetricWarning
 
@@ -36,7 +36,6 @@ from cde.benchmark import (
     BenchmarkRanker,
     benchmark_model,
     draw,
-    is_trained_on,
     prefixes_of,
     task_texts,
 )
@@ -103,7 +102,7 @@ class StudiedEncoder(BenchmarkEncoder):
         self, metadata: TaskMetadata, split: str, subset: str, given: list[str]
     ) -> list[str]:
         task = self._known(metadata.name)
-        if task is not None and is_trained_on(task):
+        if isinstance(task, AbsTaskClassification):
             return task_texts(task, split, subset, train=self.protocol.split == "train")
         if self.protocol.inputs == "first call":
             return given

@@ -5,7 +5,7 @@ norms, pooling and the layers behind it stay in float32, and so do the model's w
 vectors get a range for each token (with one for the whole batch, MiniLM's cosine to float32 falls
 to 0.95; so it stays above 0.998), weights a scale for each output. Weights are rounded when they
 are first used, and again after they have changed: PyTorch counts the changes of a tensor, but not
-those of a fused optimiser, whose steps `steps_taken` counts.
+those of a fused optimiser, whose steps are counted here.
 
 The sums are the same on every machine. Processors without VNNI add the products of two neighbours
 in 16 bits first: so that these do not overflow, no two neighbouring weights are larger than 128
@@ -27,20 +27,16 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from cde.hardware import chosen_precision
 
-_taken = 0
+#: of all optimisers, since this module was imported
+_steps = 0
 
 
 def _count(*_: Any) -> None:
-    global _taken
-    _taken += 1
+    global _steps
+    _steps += 1
 
 
 register_optimizer_step_post_hook(_count)
-
-
-def steps_taken() -> int:
-    """Steps of all optimisers since this module was imported."""
-    return _taken
 
 
 _ROWS = 512  # tokens at once, a thread: what stands between two products stays near the processor
@@ -57,7 +53,7 @@ class Int8Weight:
         self.codes = (values / scales[:, None]).round_().to(torch.int8)
         self.scales = scales
         self.sums = self.codes.sum(dim=1) * scales
-        self.mark = _mark(weight)
+        self.mark = changes(weight)
 
     def linear(self, states: Tensor, bias: Tensor | None) -> Tensor:
         """What the linear layer gives for float32 `states`, `(…, inputs)` to `(…, outputs)`."""
@@ -77,9 +73,9 @@ class Int8Weight:
         return result.reshape(*states.shape[:-1], len(self.codes))
 
 
-def _mark(weight: Tensor) -> tuple[int, int, int]:
-    """Changes when a weight is trained on, loaded or moved."""
-    return steps_taken(), weight.data_ptr(), 0 if weight.is_inference() else weight._version
+def changes(weight: Tensor) -> tuple[int, int, int]:
+    """Numbers that change when a weight is trained on, loaded or moved."""
+    return _steps, weight.data_ptr(), 0 if weight.is_inference() else weight._version
 
 
 class int8_products(TorchFunctionMode):
@@ -109,7 +105,7 @@ class int8_products(TorchFunctionMode):
                 "whole numbers have no gradient: precision 'int8' is for embedding alone"
             )
         known = self._known.get(weight)  # type: ignore[no-untyped-call]
-        if known is None or known.mark != _mark(weight):
+        if known is None or known.mark != changes(weight):
             known = self._known[weight] = Int8Weight(weight)
         return known.linear(states, bias)
 

@@ -65,12 +65,11 @@ def cluster_pairs(
     query_vectors = array_of_numbers(query_vectors, "query_vectors")
     document_vectors = array_of_numbers(document_vectors, "document_vectors")
     check_pairs(query_vectors, document_vectors)
-
-    def points_of(rows: Positions) -> Vectors:
-        return paired_points(query_vectors[rows], document_vectors[rows])
-
     shards = domain_shards(len(query_vectors), cluster_size, domains, shard_size, seed)
-    return _cluster(points_of, shards, cluster_size, False, iterations, attempts, seed)
+    return _cluster(
+        lambda rows: paired_points(query_vectors[rows], document_vectors[rows]),
+        *(shards, cluster_size, False, iterations, attempts, seed),
+    )
 
 
 def cluster_vectors(
@@ -194,14 +193,12 @@ def paired_points(query_vectors: Vectors, document_vectors: Vectors) -> Vectors:
 
 
 def check_pairs(query_vectors: Vectors, document_vectors: Vectors) -> None:
-    """Refuse vectors that are not pairs: shapes that differ, or none at all."""
+    """Refuse vectors that are not pairs."""
     if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
         raise ValueError(
             f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
             "must both be (n, dim)"
         )
-    if len(query_vectors) == 0:
-        raise ValueError("there are no pairs to cluster")
 
 
 def _check_points(points: Vectors, iterations: int, attempts: int) -> None:
@@ -240,8 +237,7 @@ def domain_shards(
 
 def rows_by_domain(domains: Any, count: int) -> list[Positions]:
     """Ascending positions of the pairs of each domain; None makes them all of one."""
-    numbers = np.zeros(count, np.int64)
-    if domains is not None:
-        numbers = group_numbers(domains, "domains", count)
+    domains = np.zeros(count) if domains is None else domains
+    numbers = group_numbers(domains, "domains", count)
     ordered = np.argsort(numbers, kind="stable")
     return [rows for rows in np.split(ordered, np.cumsum(np.bincount(numbers))[:-1]) if len(rows)]

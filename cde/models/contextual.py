@@ -28,7 +28,7 @@ from cde.models.encoder import (
 )
 from cde.models.stages import FirstStage, NoFirstStage, SecondStage
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
-from cde.quantised import steps_taken
+from cde.quantised import changes
 from cde.storage import content_hash
 from cde.validation import Vectors, array_of_numbers, checked_texts, checked_whole, shown
 
@@ -125,9 +125,7 @@ def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
 
 def weights_now(module: nn.Module) -> int:
     """A number that changes with a module's weights, and after any step of an optimiser."""
-    weights = module.parameters()
-    marks = ((p.data_ptr(), 0 if p.is_inference() else p._version) for p in weights)
-    return hash((steps_taken(), *marks))
+    return hash(tuple(changes(weight) for weight in module.parameters()))
 
 
 def warn_untrained(model: Any) -> None:
@@ -299,7 +297,7 @@ class ContextualEncoder(Encoder):
             tokenizer = load_tokenizer("minilm")
         return model.set_up(tokenizer, attn_implementation, device, precision)
 
-    def with_tied(self, tensors: dict[str, Tensor], second_wins: bool = False) -> dict[str, Tensor]:
+    def with_tied(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tensors with shared word embeddings under both of their names; the second stage's win
         where both are there and differ, as when torch fills the authors' model in the order of its
         parts.
@@ -307,11 +305,9 @@ class ContextualEncoder(Encoder):
         if self.config.tie_token_embeddings and isinstance(self.first_stage, FirstStage):
             first = f"first_stage.backbone.{self.first_stage.family.words}.weight"
             second = f"second_stage.backbone.{self.second_stage.family.words}.weight"
-            for name, other in ((first, second), (second, first)):
-                if name in tensors:
-                    tensors.setdefault(other, tensors[name])
-            if second_wins and second in tensors:
-                tensors[first] = tensors[second]
+            shared = tensors.get(second, tensors.get(first))
+            if shared is not None:
+                tensors |= {first: shared, second: shared}
         return tensors
 
     @property
@@ -521,27 +517,26 @@ def fingerprint(encoder: Any) -> str | None:
     model: Any = encoder.model if isinstance(encoder, CorpusEncoder) else encoder
     if encoder_class(getattr(getattr(model, "config", None), "model_type", "")) is not type(model):
         return None
-    return content_hash(_fingerprint_parts(model, bound))
-
-
-def _fingerprint_parts(model: Any, bound: CorpusEncoder | None) -> Iterator[str | bytes]:
     config = model.config
     settings = {
         name: getattr(config, name)
         for name in signature(type(config).__init__).parameters
         if not name.endswith("backbone") and hasattr(config, name)
     }
-    yield json.dumps(settings, sort_keys=True)
-    if chosen_precision(model.precision) == "int8":
-        yield "int8"
     # the first stage has done its work once the context is embedded, and is not saved
-    weights: nn.Module = model if bound is None else model.second_stage
-    tensors = dict(weights.state_dict())
+    tensors = (model if bound is None else model.second_stage).state_dict()
     if bound is not None and bound.context is not None:
         tensors["context"] = bound.context
-    for name, tensor in sorted(tensors.items()):
-        yield f"{name} {tensor.dtype} {tuple(tensor.shape)}"
-        yield tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+    def parts() -> Iterator[str | bytes]:
+        yield json.dumps(settings, sort_keys=True)
+        if chosen_precision(model.precision) == "int8":
+            yield "int8"
+        for name, tensor in sorted(tensors.items()):
+            yield f"{name} {tensor.dtype} {tuple(tensor.shape)}"
+            yield tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+    return content_hash(parts())
 
 
 def load_published(
@@ -570,7 +565,7 @@ def load_published(
     config = published_config(contextual_config, backbone_config, variant, first_backbone_config)
     model = ContextualEncoder(config)
     names = published_names(config, model.state_dict())
-    tensors = model.with_tied(to_ours(config, names, state_dict), second_wins=True)
+    tensors = model.with_tied(to_ours(config, names, state_dict))
     unexpected = [name for name in state_dict if name not in names.values()]
     fill(model, tensors, "the published checkpoint", names, unexpected)
     model.set_attention("eager")

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, PreTrainedModel
 from transformers.utils import is_flash_attn_2_available
 
@@ -107,15 +108,12 @@ def padded(
     rows: Sequence[NDArray[np.int32]], padding: int, device: torch.device
 ) -> tuple[Tensor, Tensor | None]:
     """Token ids of texts as one batch, padded on the right, and its mask; None where it is full."""
-    length = max(len(row) for row in rows)
-    ids = np.full((len(rows), length), padding, dtype=np.int64)
-    for place, row in zip(ids, rows, strict=True):
-        place[: len(row)] = row
-    on_device = torch.from_numpy(ids).to(device)
-    if all(len(row) == length for row in rows):
-        return on_device, None
-    lengths = torch.tensor([len(row) for row in rows], device=device)
-    return on_device, torch.arange(length, device=device)[None] < lengths[:, None]
+    lengths = [len(row) for row in rows]
+    ids = pad_sequence([torch.as_tensor(row) for row in rows], True, padding).long().to(device)
+    if min(lengths) == max(lengths):
+        return ids, None
+    places = torch.arange(max(lengths), device=device)
+    return ids, places < torch.tensor(lengths, device=device)[:, None]
 
 
 def encode_texts(
@@ -425,11 +423,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         save_folder(save_directory, self.config, tensors, self.tokenizer, self.most_tokens)
 
 
-class TextEncoder(PromptedEncoder, Encoder):
-    """Base of encoders that embed a text by itself, whatever the corpus; not used by itself."""
-
-
-class BiEncoder(TextEncoder):
+class BiEncoder(PromptedEncoder, Encoder):
     """A text encoder without context, the paper's baseline (CDE §3, ϕ and ψ).
 
     With `layers=0` no transformer is left: a text is the mean of its words' normalised embeddings.

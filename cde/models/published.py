@@ -41,12 +41,6 @@ _NOMIC = {
     "pad_token_id": 0,
     "pad_vocab_size_multiple": 64,
 }
-_MODERN_LARGE = {
-    "hidden_size": 1024,
-    "intermediate_size": 2624,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 16,
-}
 
 #: backbone configs, for the names that occur in published configs
 BACKBONE_DIMENSIONS: dict[str, dict[str, Any]] = {
@@ -55,7 +49,6 @@ BACKBONE_DIMENSIONS: dict[str, dict[str, Any]] = {
     "nomic-ai/nomic-embed-text-v1-unsupervised": _NOMIC,
     "nomic-ai/nomic-embed-text-v1.5": _NOMIC,
     "answerdotai/ModernBERT-base": {},  # whose dimensions are the defaults of transformers
-    "answerdotai/ModernBERT-large": _MODERN_LARGE,
 }
 
 _COLON_IDS = {"nomic_bert": 1024, "modernbert": 27}  # ":" in the tokenisers of BERT and ModernBERT

@@ -14,7 +14,6 @@ ends the others with an error, after `CDE_TIMEOUT` seconds at the latest.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -142,10 +141,9 @@ def differing_process(model: nn.Module, processes: Processes) -> int | None:
     if processes.count == 1:
         return None
     # of their bytes: a sum would depend on the number of threads
-    digest = hashlib.blake2b()
-    for name, tensor in model.state_dict().items():
-        if tensor.is_floating_point():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
-    first, *others = processes.of_all(digest.hexdigest())
+    weights = (part.detach().cpu().reshape(-1) for part in model.state_dict().values())
+    own = content_hash(
+        part.view(torch.uint8).numpy().tobytes() for part in weights if part.is_floating_point()
+    )
+    first, *others = processes.of_all(own)
     return next((rank for rank, other in enumerate(others, start=1) if other != first), None)

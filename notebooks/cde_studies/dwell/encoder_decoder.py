@@ -30,7 +30,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 from cde.hardware import Precision
 from cde.models.backbones import mean_of_tokens, to_the_left
 from cde.models.configuration import check_settings
-from cde.models.encoder import TextEncoder, load_tokenizer, save_folder
+from cde.models.encoder import Encoder, PromptedEncoder, load_tokenizer, save_folder
 from cde.models.weights import fetch_folder, fill, read_config, read_weights
 
 __all__ = ["EncoderDecoder", "EncoderDecoderConfig", "Rotation", "rotary_frequencies"]
@@ -134,7 +134,7 @@ class EncoderDecoderConfig(PreTrainedConfig):  # type: ignore[misc]
         super().__init__(**rest)
 
 
-class EncoderDecoder(TextEncoder):
+class EncoderDecoder(PromptedEncoder, Encoder):
     """A T5 with rotary positions that embeds texts and restores spans."""
 
     config_class = EncoderDecoderConfig

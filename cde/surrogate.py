@@ -299,12 +299,11 @@ class Surrogate(SentenceMethods):
         cache: bool = True,
     ) -> None:
         checked_path(model, "model")
-        chosen = chosen_precision(precision)
         self.name = str(model)
         # two tokens are the model's own marks
         self.max_tokens = None if max_tokens is None else checked_whole(max_tokens, "max_tokens", 2)
         self.device = compute_device(device)
-        self.precision = chosen
+        self.precision = chosen_precision(precision)
         self.batch_size = checked_whole(batch_size, "batch_size")
         self.cache = checked_switch(cache, "cache")
 

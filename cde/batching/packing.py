@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
 from cde.batching.clustering import rows_by_domain
 from cde.storage import content_hash
@@ -337,9 +338,7 @@ def _centroids(vectors: Vectors, rows: Positions, local: Positions, block: int =
     sizes = np.bincount(local)
     sums = np.zeros((len(sizes), vectors.shape[1]))
     for start in range(0, len(rows), block):  # of a file, only a block is in memory
-        own = local[start : start + block]
-        order = np.argsort(own, kind="stable")
-        present, first = np.unique(own[order], return_index=True)
         some = vectors[rows[start : start + block]].astype(np.float64)
-        sums[present] += np.add.reduceat(some[order], first, axis=0)
+        places = local[start : start + block], np.arange(len(some))
+        sums += csr_array((np.ones(len(some)), places), shape=(len(sizes), len(some))) @ some
     return (sums / sizes[:, None]).astype(np.float32)

@@ -298,13 +298,11 @@ class ContextualEncoder(Encoder):
         return model.set_up(tokenizer, attn_implementation, device, precision)
 
     def with_tied(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors with shared word embeddings under both of their names; the second stage's win
-        where both are there and differ, as when torch fills the authors' model in the order of its
-        parts.
-        """
+        """Tensors with shared word embeddings under both of their names."""
         if self.config.tie_token_embeddings and isinstance(self.first_stage, FirstStage):
             first = f"first_stage.backbone.{self.first_stage.family.words}.weight"
             second = f"second_stage.backbone.{self.second_stage.family.words}.weight"
+            # the second stage's win, as when torch fills the authors' model part by part
             shared = tensors.get(second, tensors.get(first))
             if shared is not None:
                 tensors |= {first: shared, second: shared}

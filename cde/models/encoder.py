@@ -99,7 +99,7 @@ def token_batches(
         if not batches or len(batches[-1]) >= room:
             batches.append([])
             room = max(1, work // max(1, lengths[index] + extra))
-            room = room if most is None else min(room, most)
+            room = min(room, most or room)
         batches[-1].append(index)
     return batches
 

@@ -19,7 +19,6 @@ from transformers import AutoModel, PreTrainedModel
 from cde.models.configuration import BiEncoderConfig, ContextualConfig
 from cde.models.contextual import CorpusEncoder, class_of
 from cde.models.encoder import SENTENCE_FILES, Encoder
-from cde.models.stages import NoFirstStage
 from cde.models.weights import fetch_folder
 from cde.validation import unknown
 
@@ -86,7 +85,7 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
         prompts = Path(save_directory) / SENTENCE_FILES[0]
         written = prompts.read_bytes() if prompts.is_file() else None
         if self.bound is not None:
-            whole = not isinstance(self.encoder.first_stage, NoFirstStage)
+            whole = self.encoder.config.first_backbone is not None
             self.bound.save_pretrained(save_directory, first_stage=whole)
         else:
             self.encoder.save_pretrained(save_directory)

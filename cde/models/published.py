@@ -68,7 +68,7 @@ def _refuse(condition: Any, message: str) -> None:
         raise ValueError(message)
 
 
-def _nomic_config(values: Mapping[str, Any], layers: int | None) -> dict[str, Any]:
+def _nomic_config(values: Mapping[str, Any]) -> dict[str, Any]:
     """The config dictionary of `transformers`' NomicBERT from a published one."""
     gate = str(values.get("activation_function", "swiglu"))
     _refuse(
@@ -83,12 +83,12 @@ def _nomic_config(values: Mapping[str, Any], layers: int | None) -> dict[str, An
     biases = biases if values.get("qkv_proj_bias") else []
     biases += ["mlp.up_proj", "mlp.gate_proj"] if values.get("mlp_fc1_bias") else []
     biases += ["mlp.down_proj"] if values.get("mlp_fc2_bias") else []
-    there, fraction = int(values["n_layer"]), values.get("rotary_emb_fraction")
+    fraction = values.get("rotary_emb_fraction")
     return {
         "model_type": "nomic_bert",
         "vocab_size": -(-int(values["vocab_size"]) // multiple) * multiple,
         "hidden_size": dim,
-        "num_hidden_layers": min(layers or there, there),
+        "num_hidden_layers": int(values["n_layer"]),
         "num_attention_heads": heads,
         "head_dim": dim // heads,
         "intermediate_size": -(-int(values.get("n_inner") or 4 * dim) // 256) * 256,
@@ -108,13 +108,6 @@ def _nomic_config(values: Mapping[str, Any], layers: int | None) -> dict[str, An
     }
 
 
-def _modern_config(values: Mapping[str, Any], layers: int | None) -> dict[str, Any]:
-    config = {key: value for key, value in values.items() if key not in _NOT_SHAPE}
-    config["model_type"] = "modernbert"
-    there = int(config.setdefault("num_hidden_layers", 22))
-    return truncate(config, min(layers or there, there))
-
-
 def _backbone(values: Mapping[str, Any], variant: str, layers: Any) -> dict[str, Any]:
     nomic = "n_embd" in values
     own = "NomicBERT: take variant=hub or train" if nomic else "ModernBERT: take variant=v2"
@@ -127,7 +120,13 @@ def _backbone(values: Mapping[str, Any], variant: str, layers: Any) -> dict[str,
     _refuse(
         limit < 0, f"a limit of {limit} layers leaves no backbone: give 1 or more, or null for all"
     )
-    return (_nomic_config if nomic else _modern_config)(values, limit or None)
+    if nomic:
+        config = _nomic_config(values)
+    else:
+        shape = {key: value for key, value in values.items() if key not in _NOT_SHAPE}
+        config = {"num_hidden_layers": 22, **shape, "model_type": "modernbert"}
+    there = int(config["num_hidden_layers"])
+    return truncate(config, min(limit or there, there))
 
 
 def published_config(

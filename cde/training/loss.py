@@ -176,13 +176,14 @@ def _mean_loss(
     """Mean loss of rows, the share whose best document is a labelled one, and what was masked."""
     total, right, left_out = queries.new_zeros(()), 0, 0
     block = max(_LEAST, _LOGITS // len(documents))
-    of_rows = _loss_of_rows
-    if len(queries) > block:
-        options = {"use_reentrant": False, "preserve_rng_state": False}
-        of_rows = functools.partial(checkpoint, _loss_of_rows, **options)
     for start in range(0, len(queries), block):
-        rows = slice(start, start + block)
-        summed, hits, out = of_rows(queries, documents, scales, masked, positives, rows)
+        arguments = (queries, documents, scales, masked, positives, slice(start, start + block))
+        if len(queries) > block:
+            summed, hits, out = checkpoint(
+                _loss_of_rows, *arguments, use_reentrant=False, preserve_rng_state=False
+            )
+        else:
+            summed, hits, out = _loss_of_rows(*arguments)
         total, right, left_out = total + summed, right + int(hits), left_out + int(out)
     return total / len(queries), right / len(queries), left_out
 

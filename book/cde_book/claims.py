@@ -94,19 +94,17 @@ def measure_runs(
     return interval
 
 
-def measure_fresh_runs(
-    claim: str, values: pd.Series[float], what: str, first: int = 3, role: Role = "test"
-) -> Interval:
+def measure_fresh_runs(claim: str, values: pd.Series[float], what: str, first: int = 3) -> Interval:
     """Enter training runs of which those with a seed before `first` had been looked at when the
     rest was asked for: later ones decide alone, and too few of them are exploratory.
     """
     fresh, seen = values[values.index >= first], values[values.index < first]
     if len(fresh) < 2:
-        role = role if account.profile == "smoke" else "exploratory"
+        role: Role = "test" if account.profile == "smoke" else "exploratory"
         return measure_runs(claim, values, what, role)
     if len(seen) > 1:
         measure_runs(claim, seen, what, "exploratory")
-    return measure_runs(claim, fresh, what, role)
+    return measure_runs(claim, fresh, what)
 
 
 def verdict(claim: str) -> str:

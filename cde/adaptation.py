@@ -165,6 +165,16 @@ class AdaptedEncoder(SentenceMethods):
         """Hash of what its vectors depend on; needs an encoder that has one."""
         return content_hash([self.encoder.fingerprint, self.shift.fingerprint])
 
+    @property
+    def expected(self) -> str:
+        """What to expect of it on this corpus, by the rule of the chapter `training_free`."""
+        reader = linear_reader()
+        if reader.encoder != getattr(self.encoder, "name", None):
+            return "no gain was measured with this encoder: compare it with the plain one on yours"
+        near, least = reader.nearness(self.shift.documents), reader.least_near
+        seen = "a gain was seen" if near >= least else "no gain was seen"
+        return f"{seen} on such corpora (nearness to manuals {near:.2f}, rule {least:.2f})"
+
     def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
         if not role:
             raise ValueError(

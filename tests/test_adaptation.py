@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -179,6 +180,18 @@ def test_nearness_is_to_the_ten_nearest_of_many_corpora() -> None:
     near, far = (generator.normal(size=(n, 5)) * 0.01 + lean for n, lean in ((10, 1), (30, -1)))
     reader = fit_reader(np.concatenate([near, far]), np.zeros((40, 5)))
     assert reader.nearness(near[0]) > 0.99
+
+
+def test_a_gain_is_expected_where_the_corpus_is_near_manuals_and_the_encoder_is_minilm() -> None:
+    reader = linear_reader()
+    manual, minilm = reader.corpora[0], SimpleNamespace(name=reader.encoder)
+    opposite = 2 * reader.documents - manual
+    said = [
+        AdaptedEncoder(encoder, Shift(manual, documents)).expected
+        for encoder, documents in ((minilm, manual), (minilm, opposite), (Fixed(), manual))
+    ]
+    assert [one.partition(" on ")[0] for one in said[:2]] == ["a gain was seen", "no gain was seen"]
+    assert said[2].startswith("no gain was measured with this encoder")
 
 
 def test_a_saved_reader_is_read_back_in_half_precision(tmp_path: Path) -> None:

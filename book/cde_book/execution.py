@@ -412,7 +412,8 @@ def execute_all(
     def one(item: tuple[Chapter, str]) -> tuple[str, str]:
         _kernels.check()
         chapter, why = item
-        print(f"{chapter.name}: runs, since {why}", flush=True)
+        # with its end in one piece: two chapters may begin at once
+        print(f"{chapter.name}: runs, since {why}\n", end="", flush=True)
         place = raw_notebook(chapter, profile)
         error = execute(chapter, {"profile": profile}, place, mode=mode, fork=fork)[1].error
         tell_of_failure(chapter.name, error)

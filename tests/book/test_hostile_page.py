@@ -15,7 +15,7 @@ HOSTILE = (
     "<script>document.title = 'obeyed'</script>",
     "</div></details></section>",
     "<img src=x onerror=alert(1)>",
-    "{{ 7 * 7 }}{% raw %}",
+    "{{ 4321 * 9 }}{% raw %}",
     "{doc}`x`",
     "{cite}`nobody2020`",
     "[a](javascript:alert(1))",
@@ -90,4 +90,4 @@ def test_hostile_texts_are_shown_and_not_obeyed(tmp_path: Path, private_cache: P
     assert not [one for one in page.run if "obeyed" in one or "alert" in one]
     for text in HOSTILE:
         assert text in page.text, text
-    assert "49" not in page.text.partition("provenance")[0]
+    assert "38889" not in page.text

@@ -63,8 +63,8 @@ def seed_dots(
             if len(some):
                 both = arm, name if len(series) > 1 else ""
                 told.append((", ".join(filter(None, both)), known or float(some.mean()), mark))
-    _name_rows(axis, arms, series, xlabel, legend, bool(marks))
-    _describe_rows(axis, "dots, one for each run, and their means", told)
+    _name_rows(axis, arms, series, xlabel, legend, "the paper" if marks else "")
+    _describe_rows(axis, "dots, one for each run, and their means", told, "the paper")
 
 
 def forest(
@@ -73,11 +73,12 @@ def forest(
     xlabel: str,
     bound: float | None = None,
     marks: Mapping[str, Any] | None = None,
+    marks_are: str = "the paper",
     legend: bool = True,
 ) -> None:
     """Draw estimates with their intervals, one below the other, and the bound that a claim sets.
 
-    With several series, each has a colour. `marks`, by the same names, are the paper's values.
+    With several series, each has a colour. `marks`, by the same names, are hollow diamonds.
     """
     every = {
         name: dict(one) if isinstance(one, Mapping) else {"": one}
@@ -99,8 +100,8 @@ def forest(
             told.append((", ".join(filter(None, (name, one))), interval, mark))
     if bound is not None:
         reference(axis, x=bound)
-    _name_rows(axis, intervals, series, xlabel, legend, bool(marks))
-    _describe_rows(axis, "dots with 95 % intervals", told)
+    _name_rows(axis, intervals, series, xlabel, legend, marks_are if marks else "")
+    _describe_rows(axis, "dots with 95 % intervals", told, marks_are)
 
 
 def _literal(name: Any) -> str:
@@ -116,14 +117,14 @@ def _dots(number: int) -> dict[str, Any]:
 
 
 def _name_rows(
-    axis: Axes, rows: Iterable[str], series: list[str], xlabel: str, legend: bool, marked: bool
+    axis: Axes, rows: Iterable[str], series: list[str], xlabel: str, legend: bool, marks_are: str
 ) -> None:
     """The names of rows and series, from the top; the legend above the axes."""
     for number, name in enumerate(series):
         axis.plot([], [], label=_literal(name) or None, **_dots(number))
-    if marked:
-        axis.plot([], [], color=INK, label="the paper", **_HOLLOW)
-    names, entries = [_literal(one) for one in rows], len(series) + marked
+    if marks_are:
+        axis.plot([], [], color=INK, label=marks_are, **_HOLLOW)
+    names, entries = [_literal(one) for one in rows], len(series) + bool(marks_are)
     axis.set_yticks(range(len(names)), names)
     axis.set_ylim(len(names) - (0.5 if len(series) < 4 else 0.3), -0.5)  # four reach further down
     axis.set_xlabel(xlabel)
@@ -131,7 +132,7 @@ def _name_rows(
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=entries)
 
 
-def _describe_rows(axis: Axes, kind: str, values: Iterable[_Value]) -> None:
+def _describe_rows(axis: Axes, kind: str, values: Iterable[_Value], marks_are: str) -> None:
     """Leave names on an axis with their value, or their interval, and the mark beside it."""
     bounds = [
         (name, (one.estimate, one.low, one.high) if isinstance(one, Interval) else (one,), mark)
@@ -140,7 +141,7 @@ def _describe_rows(axis: Axes, kind: str, values: Iterable[_Value]) -> None:
     form, told = in_words(one for _, some, _ in bounds for one in some), []
     for name, (middle, *ends), mark in bounds:
         words = form(middle) + (f" [{', '.join(map(form, ends))}]" if ends else "")
-        more = "" if mark is None else f" (the paper {form(mark)})"
+        more = "" if mark is None else f" ({marks_are} {form(mark)})"
         told.append(Series(name, words + more, *[(middle, form(middle))] * 2))
     describe(axis, kind, told, is_categorical=True)
 

@@ -6,12 +6,14 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from cde.intervals import Interval
 from cde.storage import write_json
 from cde_book.comparison import compared, numbered, read_run
 from cde_book.execution import Execution
+from cde_book.page import MIME
 from cde_book.verdicts import Measurement
 
 CLAIM, OTHER = "cde-fig6-cluster-size", "cde-fig6-batch-size"
@@ -72,3 +74,26 @@ def test_a_run_is_read_from_beside_its_notebook(tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text("[1]")
     with pytest.raises(ValueError, match="is no log of a run"):
         read_run(str(tmp_path / "odd.json"))
+
+
+def test_a_page_that_another_tool_has_run_tells_of_its_run_itself(tmp_path: Path) -> None:
+    cell = nbformat.v4.new_code_cell
+    shown = nbformat.v4.new_output
+    log = run(5, (CLAIM, "8 pairs", 1.0))
+    report = {"answer": "Yes.", "data": {"toy": "ab"}, "device": "CPU"}
+    said = shown("execute_result", {"text/plain": "parameters: seed = 5\ncommit: abc, clean"})
+    handed = shown("execute_result", {MIME: report | {"measurements": log.measurements}})
+    parameters = cell('profile: Profile = "smoke"\nseed: Seed = 0\nsize: Count | None = None')
+    parameters.metadata["tags"] = ["parameters"]
+    last = cell('page.provenance("batch_and_cluster_size")', outputs=[said])
+    page = nbformat.v4.new_notebook(cells=[parameters, last, cell("finish()", outputs=[handed])])
+    page.metadata["papermill"] = {"parameters": {"seed": 5}, "duration": 3.2}
+    nbformat.write(page, tmp_path / "theirs.ipynb")
+    theirs = read_run(str(tmp_path / "theirs.ipynb"))
+    assert theirs.chapter == "batch_and_cluster_size" and theirs.commit == "abc"
+    assert theirs.parameters == {"profile": "smoke", "seed": 5} and theirs.profile == "smoke"
+    assert theirs.data == {"toy": "ab"} and numbered(theirs) == numbered(log)
+    page.cells.pop()
+    nbformat.write(page, tmp_path / "theirs.ipynb")
+    with pytest.raises(ValueError, match="run to its last cell"):
+        read_run(str(tmp_path / "theirs.ipynb"))

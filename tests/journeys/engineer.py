@@ -198,7 +198,7 @@ def journey(place: Path) -> None:
         data[-1] ^= 1
         weights.write_bytes(data)
         for loaded, options, expected in (
-            (folder, {}, weights.name),
+            (folder, {}, weights.parent.name),
             (place / "networkx.index", {"encoder": cde.Surrogate(max_tokens=32)}, "another enc"),
         ):
             try:

@@ -403,7 +403,10 @@ page.answer(f"{compared} over {len(apart[largest])} collections, {found}.")
 # score higher, there may also be another reason: two rankers that make different errors gain from
 # each other, whatever they know. {doc}`../motivation/headroom` looks at what the counts alone are
 # worth. In packages and sources a query is often a summary or a title, which shares words with its
-# document. `-p sources '[folder:/my/beir, …]'` compares on judged collections of your own.
+# document. MiniLM's makers name MS MARCO, SQuAD, Quora, Stack Exchange, Reddit, AltLex, code search
+# and titles of papers among its training data: it has seen text of the kind of many of these
+# collections, perhaps the very text. The claim is about an encoder that has not, for which counting
+# could add more. `-p sources '[folder:/my/beir, …]'` compares on judged collections of your own.
 #
 # ## Run it again
 

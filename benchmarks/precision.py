@@ -2,8 +2,9 @@
 
 Documents of pydocs at their own lengths through MiniLM, in batches by length as `encode_texts`
 makes them: float32, bfloat16, int8 (`cde.quantised`), and, for comparison, torch's
-`quantize_dynamic`. Then what share of such batches is padding, and what share of the time goes into
-the tokenizer. Rounds alternate, so that a machine that slows down slows all.
+`quantize_dynamic`; each in batches of as many tokens as the library takes, and of so many as
+`--batch-tokens` names. Then what share of such batches is padding, and what share of the time goes
+into the tokenizer. Rounds alternate, so that a machine that slows down slows all.
 
     python benchmarks/precision.py [--texts 300] [--rounds 5] [--threads 1] [--max-tokens 256]
 
@@ -20,13 +21,16 @@ import copy
 import statistics
 import time
 import warnings
+from functools import partial
 
+import numpy as np
 import torch
 from measuring import in_turns, ratio
 
 import cde
+from cde.hardware import tokens_at_once
 from cde.models import BiEncoder
-from cde.models.encoder import token_batches, tokenise
+from cde.models.encoder import encode_texts, token_batches, tokenise
 
 
 def dynamically(encoder: BiEncoder) -> BiEncoder:
@@ -42,10 +46,25 @@ def dynamically(encoder: BiEncoder) -> BiEncoder:
     return copied
 
 
+def embedding(encoder: BiEncoder, texts: list[str], tokens: int | None) -> np.ndarray:
+    """The texts' vectors, computed so many tokens at a time."""
+    with encoder.evaluating():
+        return encode_texts(
+            texts,
+            encoder.tokenizer,
+            encoder.forward,
+            shape=(encoder.dim,),
+            max_tokens=encoder.most_tokens,
+            device=encoder.device,
+            precision=encoder.precision,
+            work=tokens,
+        )
+
+
 def padding(encoder: BiEncoder, texts: list[str]) -> float:
     """The share of padding among the tokens of batches by length."""
     lengths = [len(row) for row in tokenise(encoder.tokenizer, texts, encoder.most_tokens)]
-    batches = token_batches(lengths, 4096)
+    batches = token_batches(lengths, tokens_at_once("cpu", encoder.precision))
     computed = sum(len(batch) * max(lengths[row] for row in batch) for batch in batches)
     return 1 - sum(lengths) / computed
 
@@ -61,6 +80,7 @@ if __name__ == "__main__":
     parser.add_argument(
         "--only", nargs="+", default=["float32", "bfloat16", "int8", "quantize_dynamic"]
     )
+    parser.add_argument("--batch-tokens", type=int, nargs="+", default=[])
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     texts = cde.load_pairs().sample(options.texts).documents
@@ -70,14 +90,20 @@ if __name__ == "__main__":
         made = dynamically(encoder) if name == "quantize_dynamic" else copy.copy(encoder)
         made.precision = "float32" if name == "quantize_dynamic" else name
         encoders[name] = made
-    arms = {name: (lambda one=one: one.encode_documents(texts)) for name, one in encoders.items()}
+    arms = {
+        name if tokens is None else f"{name}, {tokens:,} at once": partial(
+            embedding, one, texts, tokens
+        )
+        for name, one in encoders.items()
+        for tokens in (None, *options.batch_tokens)
+    }
     vectors = {name: arm() for name, arm in arms.items()}
     seconds = in_turns(arms, options.rounds)
     print(f"{cde.hardware.cpu_class()}, {torch.get_num_threads()} threads, {len(texts)} texts")
     for name in arms:
         cosine = (vectors[name] * vectors["float32"]).sum(axis=1)
         print(
-            f"{name:17s} {len(texts) / statistics.median(seconds[name]):6.1f} texts/s, times "
+            f"{name:26s} {len(texts) / statistics.median(seconds[name]):6.1f} texts/s, times "
             f"float32: {ratio(seconds['float32'], seconds[name])}; cosine to it "
             f"{cosine.min():.4f} at least, {cosine.mean():.4f} on average"
         )

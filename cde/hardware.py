@@ -79,6 +79,15 @@ def trained_in(precision: str) -> str:
     return f"{word}, embeddings in int8" if chosen_precision("auto") == "int8" else word
 
 
+def tokens_at_once(device_type: str, precision: str) -> int:
+    """Tokens of texts that are embedded at once. A GPU wants many; a CPU is faster, in float32 and
+    int8, where what stands between two layers stays near it (`benchmarks/precision.py`).
+    """
+    if device_type == "cuda":
+        return 131_072
+    return 4_096 if chosen_precision(precision) == "bfloat16" else 1_024
+
+
 def compute_device(device: str | None = None) -> str:
     """The device that is named, else CUDA where there is a GPU, else the CPU."""
     import torch

@@ -1,8 +1,8 @@
 """A training step: ours, cached or not, against a plain loop and sentence-transformers' cached one.
 
 The same pairs of docstrings, cut at 128 tokens, the same weights (MiniLM), the same temperature and
-no dropout. Token ids are made beforehand for all. The cached arms compute 32 texts of the longest
-at a time: `chunk_tokens` of 32 · 128 here, `mini_batch_size=32` there. A step ends with the
+no dropout. Token ids are made beforehand for all. Theirs computes 32 texts at a time (its default,
+`mini_batch_size=32`), ours as many tokens as `TrainConfig` has by default. A step ends with the
 gradients. Where they are in float32 they must agree: the number beside a comparison is the length
 of their difference over the length of the peer's. The limit is three forward passes' multiply-adds,
 without padding, at the rate of large matrix products (`questions.embedding`).
@@ -23,6 +23,7 @@ from cde.hardware import compute_device, half_precision
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer, tokenise
 from cde.surrogate import minilm_folder
+from cde.training import TrainConfig
 from cde.training.loss import contrastive_loss
 from cde.training.step import BatchTexts, backward
 from questions.embedding import multiply_adds, product, products_in
@@ -44,6 +45,8 @@ def ours(texts: Texts, half: bool, cache: bool) -> Job:
     model = without_dropout(BiEncoder.from_backbone("minilm", device=compute_device()))
     ids = tokenise(load_tokenizer("minilm"), [*texts[0], *texts[1]], LONGEST)
     count = len(texts[0])
+    config = TrainConfig(precision="bfloat16" if half else "float32")
+    chunk_tokens, _ = config.token_limits(gpu=model.device.type != "cpu")
 
     def step() -> tuple[float, nn.Module]:
         model.zero_grad(set_to_none=True)
@@ -51,7 +54,7 @@ def ours(texts: Texts, half: bool, cache: bool) -> Job:
             model,
             BatchTexts(ids),
             lambda rows: contrastive_loss(rows[:count], rows[count:], TEMPERATURE),
-            chunk_tokens=AT_ONCE * LONGEST,
+            chunk_tokens=chunk_tokens,
             half=half,
             cache=cache,
         )

@@ -28,7 +28,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, PreTrainedModel
 from transformers.utils import is_flash_attn_2_available
 
-from cde.hardware import Precision, compute_device
+from cde.hardware import Precision, compute_device, tokens_at_once
 from cde.models.backbones import build_backbone, pooled, to_the_left, token_states
 from cde.models.configuration import BiEncoderConfig, check_settings
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
@@ -126,7 +126,7 @@ def encode_texts(
     device: torch.device,
     prefix: str = "",
     precision: Precision = "auto",
-    work: int = 4096,
+    work: int | None = None,
     extra: int = 0,
     most: int | None = None,
     normalise: bool = True,
@@ -138,6 +138,7 @@ def encode_texts(
         return np.zeros((0, *shape), np.float32)
     distinct = list(dict.fromkeys(wanted))
     rows = tokenise(tokenizer, distinct, max_tokens)
+    work = work or tokens_at_once(device.type, precision)
     batches = token_batches([len(row) for row in rows], work, extra, most)
     padding = tokenizer.pad_token_id or 0
     by_batch: list[Tensor] = []
@@ -206,8 +207,6 @@ _TOKENIZER_FILES = (
     "special_tokens_map.json",
     "vocab.txt",
 )
-#: texts come out of a batch of about so many tokens; more only helps where thousands of cores wait
-WORK = {"cpu": 4096, "cuda": 131072}
 
 #: model type → class, of every encoder that has been defined: how a saved folder finds its class
 _classes: dict[str, Any] = {}
@@ -398,7 +397,6 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
                 device=self.device,
                 prefix=prefix,
                 precision=self.precision,
-                work=WORK["cuda" if self.device.type == "cuda" else "cpu"],
                 **options,
             )
 

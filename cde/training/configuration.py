@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from cde.hardware import tokens_at_once
 from cde.validation import Number, Switch, Text, Whole, declared
 
 __all__ = ["TrainConfig"]
@@ -69,8 +70,8 @@ class TrainConfig:
         filter_threshold: an absolute score in its place, as in the authors' code.
         hard_negatives: a query, mined with the surrogate within its domain.
         batch_size: pairs a step, over all processes.
-        chunk_tokens: computed at once, padding included; None takes 4,096 on a CPU, 32,768 on a
-            GPU.
+        chunk_tokens: computed at once, padding included; None takes 1,024 on a CPU in float32,
+            4,096 there in bfloat16, 32,768 on a GPU.
         uncached_tokens: a batch of more tokens goes through the gradient cache (0: every batch);
             None takes 16,384 on a CPU, 32,768 on a GPU.
         share_negatives: between processes.
@@ -197,7 +198,8 @@ class TrainConfig:
 
     def token_limits(self, gpu: bool) -> tuple[int, int]:
         """Tokens of a chunk, and of the largest batch without a gradient cache."""
-        chunk, uncached = (32_768, 32_768) if gpu else (4_096, 16_384)
+        near = tokens_at_once("cpu", self.precision)
+        chunk, uncached = (32_768, 32_768) if gpu else (near, 16_384)
         return (
             chunk if self.chunk_tokens is None else self.chunk_tokens,
             uncached if self.uncached_tokens is None else self.uncached_tokens,

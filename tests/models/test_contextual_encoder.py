@@ -424,7 +424,7 @@ def test_a_bound_encoder_is_the_second_stage_normalised(
         np.testing.assert_allclose(vectors, [*expected, *expected[:2]], atol=1e-5)
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(cde.models.encoder.WORK, "cpu", 60)
+            patch.setattr(cde.models.encoder, "tokens_at_once", lambda *_: 60)
             np.testing.assert_allclose(encode(TEXTS[::-1]), expected[::-1], atol=1e-5)
     assert encoder.encode_queries([]).shape == (0, 32)
 
@@ -486,7 +486,8 @@ def test_a_cached_context_is_computed_once_for_all_texts(monkeypatch: pytest.Mon
         return compute(context, *arguments)
 
     monkeypatch.setattr(model.second_stage, "cache_context", counted)
-    monkeypatch.setitem(cde.models.encoder.WORK, "cpu", 1)  # each text in a batch of its own
+    # each text in a batch of its own
+    monkeypatch.setattr(cde.models.encoder, "tokens_at_once", lambda *_: 1)
     encoder = model.with_context(CORPUS)
     encoder.encode_documents(TEXTS)
     encoder.encode_queries(TEXTS)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_encoders import BACKBONES, TEXTS, bi_encoder, spread, tokenizer
 
-import cde.models.encoder
 from cde.models import BiEncoder, BiEncoderConfig
 from cde_studies.package.late_chunks import encode_chunks
 
@@ -65,7 +64,7 @@ def test_company_and_batches_do_not_change_a_chunk(
 ) -> None:
     model = bi_encoder(max_tokens=window)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(cde.models.encoder.WORK, "cpu", work)
+        patch.setattr("cde_studies.package.late_chunks.tokens_at_once", lambda *_: work)
         together = encode_chunks(model, texts, [words(text) for text in texts])
     for text, chunks in zip(texts, together, strict=True):
         [alone] = encode_chunks(model, [text], [words(text)])

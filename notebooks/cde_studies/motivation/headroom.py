@@ -158,7 +158,6 @@ class PooledMiniLM:
             shape=(len(weights), int(self.model.config.hidden_size)),
             max_tokens=self.max_tokens,
             device=self.device,
-            work=4096 if self.device.type == "cpu" else 131072,
             description="pooling",
         )
 

@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from cde.adaptation import unit
-from cde.models.encoder import WORK, BiEncoder, padded, token_batches
+from cde.hardware import tokens_at_once
+from cde.models.encoder import BiEncoder, padded, token_batches
 from cde.progress import progress
 from cde.quantised import multiplying
 from cde.validation import Vectors, checked_whole, encodable
@@ -68,7 +69,7 @@ def encode_chunks(
                     f"characters; of text {text} one is ({start}, {end})"
                 )
     sums = [np.zeros((len(some), encoder.dim)) for some in spans]
-    work = WORK["cuda" if encoder.device.type == "cuda" else "cpu"]
+    work = tokens_at_once(encoder.device.type, encoder.precision)
     batches = token_batches([len(one.ids) for one in windows], work)
     with (
         encoder.evaluating(),

@@ -20,6 +20,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import random
 import sqlite3
 import warnings
 from collections.abc import Callable, Sequence
@@ -386,10 +387,16 @@ class Surrogate(SentenceMethods):
         with self._store(role) as store:
             known = store.read(distinct) if store else {}
             missing = [text for text in distinct if text not in known]
-            starts = range(0, len(missing), _PORTION)
+            starts = [*range(0, len(missing), _PORTION)]
+            # processes that embed the same texts at one time share the work: not in one order
+            random.Random(os.getpid()).shuffle(starts)
             title = f"{self.name}: embedding {len(missing):,} texts"
             for start in progress(starts, title, unit="portions"):
                 portion = missing[start : start + _PORTION]
+                known.update(store.read(portion) if store else {})
+                portion = [text for text in portion if text not in known]
+                if not portion:
+                    continue
                 vectors = self._compute(portion, role, batch_size or self.batch_size)
                 known.update(zip(portion, vectors, strict=True))
                 if store:

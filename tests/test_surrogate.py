@@ -205,7 +205,7 @@ def test_work_that_is_interrupted_is_kept_as_far_as_it_went(
 ) -> None:
     """Saved after each portion; the next call computes the rest, with the result of one run."""
     monkeypatch.setattr(surrogate, "_PORTION", 3)
-    texts = [f"text {i}" for i in range(10)]
+    texts = [f"text {i}" for i in range(9)]
     broken, second = Model(fail_at=2), Model()
     with pytest.raises(KeyboardInterrupt):
         with_model(broken).embed(texts)
@@ -228,6 +228,22 @@ def test_of_two_processes_that_compute_one_text_the_first_to_finish_is_kept(
 
     with_model(Slow()).embed(["a"])
     assert (with_model(Model()).embed(["a"]) == Model()(["a"], "")).all()
+
+
+def test_what_another_process_has_embedded_meanwhile_is_not_embedded_again(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surrogate, "_PORTION", 3)
+    texts, other = [f"text {i}" for i in range(9)], Model()
+
+    class Slow(Model):
+        def __call__(self, some: list[str], role: str, batch_size: int = 32) -> Vectors:
+            with_model(other).embed(texts)
+            return super().__call__(some, role, batch_size)
+
+    slow = Slow()
+    assert (with_model(slow).embed(texts) == Model()(texts, "")).all()
+    assert len(slow.asked) == 1
 
 
 def test_many_texts_find_their_own_vectors_in_the_cache(private_cache: Path) -> None:

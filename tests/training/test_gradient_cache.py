@@ -105,6 +105,28 @@ def test_two_stages_three_chunks_and_more_of_unequal_size(
     assert_equal_gradients(uncached_in_chunks, whole)
 
 
+@pytest.mark.parametrize("cache", [True, False])
+def test_gradients_are_those_of_plain_autograd_text_by_text(cache: bool) -> None:
+    """Dense ones, after a step and after a loss that is not finite."""
+    torch.manual_seed(0)
+    model = BiEncoder(BiEncoderConfig(backbone=BACKBONES["bert"])).train()
+    texts, masked = batch(queries=5, hard=0, context=0), torch.zeros(5, 5, dtype=torch.bool)
+    stepped = gradients(model, texts, 5, masked, chunk_tokens=20, cache=cache)
+
+    def fail(embeddings: torch.Tensor) -> Any:
+        return contrastive_loss(embeddings[:5] * torch.nan, embeddings[5:], 0.1, masked)
+
+    model.zero_grad()
+    with pytest.raises(FloatingPointError):
+        backward(model, texts, fail, chunk_tokens=20, cache=cache)
+    rows = torch.cat([model(torch.as_tensor(row).long()[None]) for row in texts.texts])
+    plain = contrastive_loss(rows[:5], rows[5:], 0.1, masked)
+    plain.loss.backward()
+    alone = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert not any(grad.is_sparse for grad in alone.values())
+    assert_equal_gradients(stepped, {"loss": plain.loss.detach(), **alone})
+
+
 def test_a_bi_encoder_is_the_case_without_context() -> None:
     torch.manual_seed(0)
     model = BiEncoder(BiEncoderConfig(backbone=BACKBONES["bert"])).train()

@@ -6,6 +6,10 @@ makes them: float32, bfloat16, int8 (`cde.quantised`), and, for comparison, torc
 `--batch-tokens` names. Then what share of such batches is padding, and what share of the time goes
 into the tokenizer. Rounds alternate, so that a machine that slows down slows all.
 
+`--openvino` adds what a user may take in place of all: the same weights in OpenVINO, in float32, in
+int8 with ranges taken of each text (128 numbers at a time), and in int8 with fixed ranges, taken of
+the first 60 texts. It needs `pip install openvino==2026.4.1 nncf==3.4.0`, which the book does not.
+
     python benchmarks/precision.py [--texts 300] [--rounds 5] [--threads 1] [--max-tokens 256]
 
 Another class of processor is imitated, in whole numbers and matrix products, by the environment:
@@ -26,11 +30,13 @@ from functools import partial
 import numpy as np
 import torch
 from measuring import in_turns, ratio
+from torch import Tensor
 
 import cde
 from cde.hardware import tokens_at_once
 from cde.models import BiEncoder
 from cde.models.encoder import encode_texts, token_batches, tokenise
+from cde.surrogate import minilm_folder
 
 
 def dynamically(encoder: BiEncoder) -> BiEncoder:
@@ -44,6 +50,53 @@ def dynamically(encoder: BiEncoder) -> BiEncoder:
             copied.backbone, {torch.nn.Linear: quantization.per_channel_dynamic_qconfig}
         )
     return copied
+
+
+def of_openvino(encoder: BiEncoder, texts: list[str], threads: int) -> dict[str, BiEncoder]:
+    """Encoders whose `forward` is MiniLM's in OpenVINO, by name."""
+    import nncf
+    import openvino
+    from transformers import AutoModel
+
+    class Mean(torch.nn.Module):
+        """MiniLM's mean over tokens."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = AutoModel.from_pretrained(str(minilm_folder())).eval()
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            hidden = self.model(input_ids=input_ids, attention_mask=attention_mask)[0]
+            kept = attention_mask.unsqueeze(-1).float()
+            return (hidden * kept).sum(1) / kept.sum(1)  # type: ignore[no-any-return]
+
+    inputs = ("input_ids", "attention_mask")
+    some = {name: torch.ones(2, 9, dtype=torch.long) for name in inputs}
+    plain = openvino.convert_model(Mean(), example_input=some)
+    weights = nncf.compress_weights(plain.clone(), mode=nncf.CompressWeightsMode.INT8_SYM)
+    cut = {"truncation": True, "max_length": encoder.most_tokens, "return_tensors": "np"}
+    rows = [encoder.tokenizer([text], **cut) for text in texts[:60]]
+    sample = nncf.Dataset([{name: row[name] for name in inputs} for row in rows])
+    fixed = nncf.quantize(plain.clone(), sample, model_type=nncf.ModelType.TRANSFORMER)
+    options = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    by_text = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 128}
+
+    def encoder_of(model: object, further: dict[str, int]) -> BiEncoder:
+        request = openvino.compile_model(model, "CPU", {**options, **further})
+
+        def forward(ids: Tensor, mask: Tensor | None) -> Tensor:
+            whole = torch.ones_like(ids) if mask is None else mask.long()
+            return torch.from_numpy(request([ids.numpy(), whole.numpy()])[0])
+
+        copied = copy.copy(encoder)
+        copied.precision, copied.forward = "float32", forward
+        return copied
+
+    return {
+        "OpenVINO, float32": encoder_of(plain, {}),
+        "OpenVINO, int8": encoder_of(weights, by_text),
+        "OpenVINO, int8, fixed": encoder_of(fixed, {}),
+    }
 
 
 def embedding(encoder: BiEncoder, texts: list[str], tokens: int | None) -> np.ndarray:
@@ -80,6 +133,7 @@ if __name__ == "__main__":
     parser.add_argument(
         "--only", nargs="+", default=["float32", "bfloat16", "int8", "quantize_dynamic"]
     )
+    parser.add_argument("--openvino", action="store_true")
     parser.add_argument("--batch-tokens", type=int, nargs="+", default=[])
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -90,6 +144,8 @@ if __name__ == "__main__":
         made = dynamically(encoder) if name == "quantize_dynamic" else copy.copy(encoder)
         made.precision = "float32" if name == "quantize_dynamic" else name
         encoders[name] = made
+    if options.openvino:
+        encoders |= of_openvino(encoder, texts, options.threads)
     arms = {
         name if tokens is None else f"{name}, {tokens:,} at once": partial(
             embedding, one, texts, tokens

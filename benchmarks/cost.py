@@ -28,7 +28,8 @@ from typing import Any
 from measuring.machine import IMITATIONS, environment
 from measuring.reports import BOOK, Bound, Comparison, CostReport, Size
 
-QUESTIONS = ("embedding", "context", "training", "clustering", "growth", "memory")
+QUESTIONS = ("embedding", "context", "training", "shares", "clustering", "growth", "memory")
+PARTS = ("comparisons", "sizes", "bounds", "shares")
 HERE = Path(__file__).resolve().parent
 
 
@@ -46,7 +47,7 @@ def ask(question: str, options: argparse.Namespace) -> None:
     from cde import hardware
 
     torch.set_num_threads(options.threads)
-    found: dict[str, Any] = {"comparisons": [], "sizes": [], "bounds": []}
+    found: dict[str, Any] = {part: [] for part in PARTS}
     for part, rows in measured(question, options.quick, options.rounds):
         found[part] += rows
         for row in rows:
@@ -70,6 +71,9 @@ def told(part: str, row: dict[str, Any]) -> None:
         size = Size(**row)
         peak = "" if size.peak is None else f", {size.peak:,.0f} MiB"
         print(f"{size.arm}, {size.size:,} {size.unit}: {min(size.seconds):.3g} s{peak}", flush=True)
+    elif part == "shares":
+        spent = ", ".join(f"{name} {share:.0%}" for name, share in row["shares"].items())
+        print(f"{row['question']}, {row['case']}, {row['arm']}: {spent}", flush=True)
     else:
         bound = Bound(**row)
         print(f"{bound.question}, {bound.size:,}: {bound.used:.2f} of {bound.allowed:g} GB")
@@ -80,7 +84,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     variables = environment(options.threads, options.imitate)
     paths = [str(HERE), str(HERE.parent), variables.get("PYTHONPATH", "")]
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    found: dict[str, Any] = {"comparisons": [], "sizes": [], "bounds": []}
+    found: dict[str, Any] = {part: [] for part in PARTS}
     with tempfile.TemporaryDirectory() as folder:
         for question in options.only:
             begun, answer = time.perf_counter(), Path(folder) / f"{question}.json"
@@ -90,7 +94,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 [*command, *(["--quick"] if options.quick else [])], env=variables, check=True
             )
             answered = json.loads(answer.read_text(encoding="utf-8"))
-            for part in ("comparisons", "sizes", "bounds"):
+            for part in PARTS:
                 found[part] += answered.pop(part)
             found |= answered
             print(f"{question}: {time.perf_counter() - begun:.0f} s", flush=True)

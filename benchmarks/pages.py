@@ -119,6 +119,14 @@ def comparisons(reports: list[CostReport], question: str) -> Rows:
     return rows.values()
 
 
+def shares(reports: list[CostReport]) -> Rows:
+    """Where the seconds go, on each class that tells."""
+    for report in reports:
+        for one in report.shares:
+            row = {"what": f"{one.question}, {one.case}", "class": report.named, "in": one.arm}
+            yield row | {part: f"{share:.0%}" for part, share in one.shares.items()}
+
+
 def machine(report: CostReport) -> dict[str, Any]:
     """Where and how a report was made."""
     row = {"class": report.named, "measured": about(dict(report)), "seconds": report.seconds}
@@ -138,6 +146,7 @@ def cost() -> dict[str, str]:
         f"{reached} of {len(targets)} targets are reached in every round.",
         "targets": table(targets),
         "growth": table(growth(reports)),
+        "shares": table(shares(reports)),
         "machines": table(map(machine, reports)),
         **{one: table(comparisons(reports, one)) for one in questions},
     }

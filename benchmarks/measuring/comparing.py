@@ -178,5 +178,6 @@ def measured(name: str, quick: bool, rounds: int) -> Iterator[tuple[str, list[di
         several = module.series(quick)
         for series, peaks in zip(several, peaks_of(path, several, quick), strict=True):
             yield "sizes", grown(series, min(rounds, 3), peaks)
-    if hasattr(module, "bounds"):
-        yield "bounds", module.bounds(quick)
+    for part in ("bounds", "shares"):
+        if hasattr(module, part):
+            yield part, getattr(module, part)(quick)

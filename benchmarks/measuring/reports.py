@@ -93,6 +93,15 @@ class Bound(Stored):
     note: str
 
 
+class Shares(Stored):
+    """The share of each part in the seconds of one pass, 1 together."""
+
+    question: str
+    case: str
+    arm: str
+    shares: dict[str, float]
+
+
 class CostReport(Stored):
     """All that was measured on one class of processor."""
 
@@ -110,6 +119,7 @@ class CostReport(Stored):
     comparisons: tuple[Comparison, ...]
     sizes: tuple[Size, ...]
     bounds: tuple[Bound, ...]
+    shares: tuple[Shares, ...] = ()
 
     @property
     def named(self) -> str:

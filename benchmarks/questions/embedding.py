@@ -134,11 +134,16 @@ def case(name: str, texts: list[str]) -> Case:
     )
 
 
-def cases(quick: bool) -> list[Case]:
+def inputs(quick: bool) -> dict[str, list[str]]:
+    """Texts of two kinds."""
     pairs = cde.load_pairs("pydocs/networkx" if quick else "pydocs").sample(6 if quick else 256)
     some = pairs.sample(3 if quick else 48, 1)
     own = [text for pair in some for text in pair]
-    return [
-        case("docstrings at their own lengths", list(dict.fromkeys(own))),
-        case("short texts", list(dict.fromkeys(pairs.queries))),
-    ]
+    return {
+        "docstrings at their own lengths": list(dict.fromkeys(own)),
+        "short texts": list(dict.fromkeys(pairs.queries)),
+    }
+
+
+def cases(quick: bool) -> list[Case]:
+    return [case(name, texts) for name, texts in inputs(quick).items()]

@@ -140,9 +140,14 @@ def difference(one: tuple[float, nn.Module], other: tuple[float, nn.Module]) -> 
     return length(left[name] - right[name] for name in left) / length(right.values())
 
 
-def cases(quick: bool) -> list[Case]:
+def both_sides(quick: bool) -> Texts:
+    """Queries and their documents."""
     pairs = cde.load_pairs("pydocs/networkx" if quick else "pydocs").sample(10 if quick else 48)
-    texts = list(pairs.queries), list(pairs.documents)
+    return list(pairs.queries), list(pairs.documents)
+
+
+def cases(quick: bool) -> list[Case]:
+    texts = both_sides(quick)
     half = half_precision("auto")
     makes: dict[str, Make] = {
         PLAIN: lambda: plain(texts),
@@ -173,7 +178,7 @@ def cases(quick: bool) -> list[Case]:
         Case(
             "training",
             f"{sum(lengths) / len(lengths):.0f} tokens on average, {LONGEST} at most",
-            len(pairs),
+            len(texts[0]),
             "pairs",
             makes,
             compared,

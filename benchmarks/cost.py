@@ -42,7 +42,7 @@ def ask(question: str, options: argparse.Namespace) -> None:
     """In a process of its own: measure one question, and write what was found."""
     import torch
     from measuring.comparing import measured
-    from measuring.machine import cpu_class, variables
+    from measuring.machine import cpu_class, imitated, variables
 
     from cde import hardware
 
@@ -53,7 +53,7 @@ def ask(question: str, options: argparse.Namespace) -> None:
         for row in rows:
             told(part, row)
     found |= {"device": hardware.describe(), "cpu_class": cpu_class(), "variables": variables()}
-    found["imitated"] = hardware.cpu_class() != cpu_class()
+    found["imitated"] = imitated()
     Path(options.out).write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -43,6 +43,13 @@ def environment(threads: int, imitate: str | None) -> dict[str, str]:
     }
 
 
+def imitated() -> bool:
+    """Whether what is set makes another class of this processor."""
+    from cde import hardware
+
+    return hardware.cpu_class() != cpu_class().replace("amx", "bfloat16")
+
+
 def variables() -> dict[str, str]:
     """What is set that may keep the processor from doing what it can, by `--imitate` or before."""
     names = {name for one in IMITATIONS.values() for name in one}
@@ -50,7 +57,9 @@ def variables() -> dict[str, str]:
 
 
 def cpu_class() -> str:
-    """The class of what computes here, with what is set that keeps it from what it can."""
+    """The class of what computes here, with what is set that keeps it from what it can. Of
+    `cde.hardware`'s class bfloat16, processors with AMX are a class of their own.
+    """
     import torch
 
     from cde.hardware import half_precision
@@ -58,6 +67,6 @@ def cpu_class() -> str:
     if torch.cuda.is_available():
         return "cuda"
     if half_precision("auto"):
-        return "bfloat16"
+        return "amx" if torch.cpu.get_capabilities().get("amx_bf16") else "bfloat16"
     capability = str(torch.backends.cpu.get_cpu_capability())
     return {"AVX512": "avx512", "AVX2": "avx2"}.get(capability, "other")

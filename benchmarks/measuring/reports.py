@@ -13,7 +13,8 @@ BOOK = Path(__file__).resolve().parents[2] / "book"
 CLASSES = {
     "avx2": "AVX2",
     "avx512": "AVX-512 without fast bfloat16",
-    "bfloat16": "AMX or AVX512-BF16",
+    "bfloat16": "AVX512-BF16",
+    "amx": "AMX",
     "cuda": "a GPU",
     "other": "another processor",
 }
@@ -109,7 +110,7 @@ class CostReport(Stored):
     commit: str
     clean: bool
     device: str
-    cpu_class: Literal["avx2", "avx512", "bfloat16", "cuda", "other"]
+    cpu_class: Literal["avx2", "avx512", "bfloat16", "amx", "cuda", "other"]
     threads: int
     imitated: bool
     variables: dict[str, str]

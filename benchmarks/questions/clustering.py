@@ -6,7 +6,7 @@ the same way. The least number is looked for among a few, from one seed, and is 
 not come there within the most that is tried is timed at that most, and its comparison says so.
 The limit is the multiply-adds of our iterations at the rate of one large product in float32.
 
-Vectors are those of `benchmarks/clustering.py`: a mixture, one component for every ten.
+Vectors are those of `questions.memory`: a mixture, one component for every ten.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 import faiss
 import numpy as np
-from clustering import mixture, objective
 from measuring.comparing import Case, Job, Make, Pair
 
 from cde.batching.clustering import paired_points, run_kmeans
 from questions.embedding import product, products_in
+from questions.memory import BLOCK, Vectors, mixture
 
 WITHIN, LONG = 1.005, 30
 TRIED = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32)
@@ -29,6 +29,16 @@ SEED, CLUSTER_SIZE, DIM = 0, 256, 384
 OURS = "run_kmeans"
 SKLEARN = "scikit-learn, MiniBatchKMeans"
 LIMIT = "matrix products, float32"
+
+
+def objective(points: Vectors, centroids: Vectors) -> float:
+    """The mean squared distance of a point to its nearest centroid."""
+    nearest, total = faiss.knn(points, centroids, 1)[1][:, 0], 0.0
+    for start in range(0, len(points), BLOCK):
+        some = slice(start, start + BLOCK)
+        apart = points[some].astype(np.float64) - centroids[nearest[some]]
+        total += float(np.einsum("ij,ij->", apart, apart))
+    return total / len(points)
 
 
 @lru_cache(maxsize=2)

@@ -1,7 +1,7 @@
 """What each precision of embedding is worth on a machine: speed and cosine, as ratios in one run.
 
 Documents of pydocs at their own lengths through MiniLM, in batches by length as `encode_texts`
-makes them: float32, bfloat16, int8 (`cde.quantised`), and, for comparison, torch's
+makes them: float32, bfloat16, int8 (`cde.products`), and, for comparison, torch's
 `quantize_dynamic`; each in batches of as many tokens as the library takes, and of so many as
 `--batch-tokens` names. Then what share of such batches is padding, and what share of the time goes
 into the tokenizer. Rounds alternate, so that a machine that slows down slows all.

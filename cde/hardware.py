@@ -1,7 +1,7 @@
 """What computes here: the device, the precision that "auto" stands for, and the threads.
 
 `$CDE_PRECISION` may be set to `float32`, `bfloat16` or `int8` to say what "auto" is. By itself it
-is never int8. Where int8 is asked for, texts are embedded in it (`cde.quantised`), and training is
+is never int8. Where int8 is asked for, texts are embedded in it (`cde.products`), and training is
 in float32, since whole numbers have no gradient.
 """
 

@@ -34,8 +34,8 @@ from filelock import FileLock
 
 from cde.data.readers import notice_being_offline
 from cde.hardware import Precision, chosen_precision, compute_device
+from cde.products import multiplying
 from cde.progress import progress
-from cde.quantised import multiplying
 from cde.retrieval.systems import Role, SentenceMethods
 from cde.storage import (
     cache_folder,
@@ -276,7 +276,7 @@ class Surrogate(SentenceMethods):
         model: "minilm" (offline), the path of a sentence-transformers folder, or a Hub repository.
         max_tokens: cut texts to so many tokens; by default the model's own limit (MiniLM: 256).
         precision: "auto" takes bfloat16 where it is fast; "bfloat16", "float32" and "int8"
-            (`cde.quantised`) insist.
+            (`cde.products`) insist.
         device: "cpu", "cuda", …; by default CUDA where there is one.
         batch_size: texts a batch; by default 16 on a CPU in float32 or int8, 32 elsewhere.
         cache: keep vectors on disk.

@@ -20,18 +20,19 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import cde
-from cde import hardware, quantised
+from cde import hardware, products
 from cde.corpus.encoders import record_of
 from cde.data import RetrievalSet
 from cde.hardware import chosen_precision, half_precision, trained_in
 from cde.models import BiEncoder, ContextualEncoder
 from cde.models.contextual import fingerprint
-from cde.quantised import Int8Weight, int8_products, multiplying
+from cde.products import Bfloat16Weight, Int8Weight, multiplying
 from cde.retrieval.ranking import rank, score_queries
 from cde.surrogate import Surrogate
 from cde.training.runs import run_key
 
 Vectors = NDArray[np.float32]
+CPU = torch.device("cpu")
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -112,7 +113,7 @@ def test_a_token_has_a_range_of_its_own() -> None:
 
 PRODUCTS = """
 import torch
-from cde.quantised import Int8Weight, _require_exact
+from cde.products import Int8Weight, _require_exact
 _require_exact()
 torch.manual_seed(0)
 weight = torch.where(torch.rand(64, 384) < 0.5, 1.0, -1.0)  # neighbours as large as may be
@@ -136,12 +137,45 @@ def test_the_largest_sums_do_not_overflow_on_another_class_of_processor(instruct
 
 def test_a_processor_that_gets_sums_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "_int_mm", lambda some, others: torch.zeros(64, 64))
-    quantised._require_exact.cache_clear()
-    with pytest.raises(RuntimeError, match="overflow: take precision='float32'"), int8_products():
+    products._require_exact.cache_clear()
+    with (
+        pytest.raises(RuntimeError, match="overflow: take precision='float32'"),
+        multiplying("int8", CPU),
+    ):
         pass
     monkeypatch.undo()
-    with int8_products():
+    with multiplying("int8", CPU):
         pass
+
+
+# --- bfloat16
+
+
+@pytest.mark.skipif(not products._onednn_has_bfloat16(), reason="no bfloat16 in oneDNN here")
+def test_in_bfloat16_layers_give_what_autocast_gives_and_a_gradient_as_before() -> None:
+    torch.manual_seed(0)
+    states = torch.randn(3, 50, 64)
+    for layer in (torch.nn.Linear(64, 48), torch.nn.Linear(64, 48, bias=False)):
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+            expected = layer(states)
+        for _ in range(2):  # made, and found again
+            with torch.inference_mode(), multiplying("bfloat16", CPU):
+                found = layer(states)
+            assert found.dtype == torch.bfloat16
+            apart = (found.float() - expected.float()).abs().max()
+            assert apart <= 2**-7 * expected.float().abs().max()  # the last bit of the largest
+        assert layer.weight in Bfloat16Weight.known
+        with multiplying("bfloat16", CPU):
+            layer(states).float().sum().backward()
+        np.testing.assert_allclose(
+            layer.weight.grad[0], states.sum(dim=(0, 1)), rtol=0.02, atol=0.2
+        )
+        with torch.no_grad():
+            layer.weight.mul_(2)
+        with torch.inference_mode(), multiplying("bfloat16", CPU):
+            twice = layer(states) - (0 if layer.bias is None else layer.bias)
+        plain = expected - (0 if layer.bias is None else layer.bias.detach())
+        np.testing.assert_allclose(twice.float(), 2 * plain.float(), rtol=0.05, atol=0.02)
 
 
 # --- embeddings
@@ -217,9 +251,9 @@ def test_a_weight_that_changes_is_rounded_again(texts: list[str]) -> None:
 
 def test_what_was_rounded_goes_with_its_weight() -> None:
     layer = torch.nn.Linear(64, 16)
-    with torch.inference_mode(), int8_products():
+    with torch.inference_mode(), multiplying("int8", CPU):
         layer(torch.randn(1, 2, 64))
-    kept = weakref.ref(int8_products._known[layer.weight])
+    kept = weakref.ref(Int8Weight.known[layer.weight])
     assert kept() is not None
     del layer
     gc.collect()
@@ -295,7 +329,7 @@ def test_training_refuses_it() -> None:
     with pytest.raises(ValueError, match="it is 'int8', which is for embedding texts alone"):
         half_precision("int8")
     layer = torch.nn.Linear(64, 16)
-    with pytest.raises(RuntimeError, match="no gradient"), int8_products():
+    with pytest.raises(RuntimeError, match="no gradient"), multiplying("int8", CPU):
         layer(torch.randn(1, 2, 64))
 
 

@@ -18,7 +18,7 @@ ROOMS = (
     "validation",
     "progress",
     "hardware",
-    "quantised",
+    "products",
     "provenance",
     "data",
     "lexical",

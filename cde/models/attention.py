@@ -10,7 +10,7 @@ Two patterns (CDE §4.2; the second is ours). J context tokens stand before T te
 
 Both run on the layers of `transformers` as they are. The attention function registered here under
 the name `cde` gets the queries, keys and values of a layer, stores or prepends the context's, and
-hands over to one of torch or `transformers` (for long texts in bfloat16 on a CPU to
+hands over to one of torch or `transformers` (for long texts in bfloat16 on a CPU without AMX to
 `attend_in_blocks`).
 """
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -197,11 +198,18 @@ _LEAST_KEYS = 256
 _QUERIES = 128  # in one block
 
 
+@lru_cache(maxsize=1)
+def _has_amx() -> bool:
+    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
+
+
 def blocks_are_faster(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
-    """Whether a call has many keys, in bfloat16, on a CPU, without a gradient, and a mask that
-    hides keys from all queries alike.
+    """Whether a call has many keys, in bfloat16, on a CPU without AMX, without a gradient, and a
+    mask that hides keys from all queries alike. With AMX torch's kernel is two to six times as fast.
     """
     if query.device.type != "cpu" or key.shape[2] < _LEAST_KEYS or torch.is_grad_enabled():
+        return False
+    if _has_amx():
         return False
     autocast = torch.is_autocast_enabled("cpu")
     computed = torch.get_autocast_dtype("cpu") if autocast else query.dtype

@@ -28,7 +28,7 @@ from cde.models.encoder import (
 )
 from cde.models.stages import FirstStage, NoFirstStage, SecondStage
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
-from cde.quantised import changes
+from cde.products import changes
 from cde.storage import content_hash
 from cde.validation import Vectors, array_of_numbers, checked_texts, checked_whole, shown
 

@@ -32,8 +32,8 @@ from cde.hardware import Precision, compute_device, tokens_at_once
 from cde.models.backbones import build_backbone, pooled, to_the_left, token_states
 from cde.models.configuration import BiEncoderConfig, check_settings
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
+from cde.products import multiplying
 from cde.progress import progress
-from cde.quantised import multiplying
 from cde.retrieval.systems import Role, SentenceMethods
 from cde.storage import disk_error, temporary_folder
 from cde.surrogate import check_tokenizer

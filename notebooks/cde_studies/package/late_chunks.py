@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from cde.adaptation import unit
 from cde.hardware import tokens_at_once
 from cde.models.encoder import BiEncoder, padded, token_batches
+from cde.products import multiplying
 from cde.progress import progress
-from cde.quantised import multiplying
 from cde.validation import Vectors, checked_whole, encodable
 
 __all__ = ["encode_chunks"]

@@ -1,15 +1,18 @@
-"""Products of linear layers in 8-bit whole numbers, for forward passes where bfloat16 is slow.
+"""Products of linear layers where texts are embedded on a CPU: in bfloat16, or in 8-bit numbers.
 
-Inside `int8_products()` every linear layer over token vectors multiplies whole numbers; attention,
-norms, pooling and the layers behind it stay in float32, and so do the model's weights. Token
-vectors get a range for each token (with one for the whole batch, MiniLM's cosine to float32 falls
-to 0.95; so it stays above 0.998), weights a scale for each output. Weights are rounded when they
-are first used, and again after they have changed: PyTorch counts the changes of a tensor, but not
-those of a fused optimiser, whose steps are counted here.
+Inside `multiplying()` every linear layer over token vectors multiplies a copy of its weight, which
+is made when it is first used, and again after the weight has changed: PyTorch counts the changes of
+a tensor, but not those of a fused optimiser, whose steps are counted here. The model's own weights,
+its norms, sums and pooling stay in float32.
 
-The sums are the same on every machine. Processors without VNNI add the products of two neighbours
-in 16 bits first: so that these do not overflow, no two neighbouring weights are larger than 128
-together.
+In bfloat16 the copy lies as oneDNN wants it, and the bias is added within the product. The numbers
+are those of `torch.autocast`, which would round each weight once a batch.
+
+In whole numbers, for processors where bfloat16 is slow, token vectors get a range for each token
+(with one for the whole batch, MiniLM's cosine to float32 falls to 0.95; so it stays above 0.998),
+weights a scale for each output; attention and the layers behind pooling stay in float32. The sums
+are the same on every machine. Processors without VNNI add the products of two neighbours in 16 bits
+first: so that these do not overflow, no two neighbouring weights are larger than 128 together.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -43,8 +46,34 @@ _ROWS = 512  # tokens at once, a thread: what stands between two products stays 
 _INPUTS, _OUTPUTS = 64, 16  # multiples that layers have; the kernels for others may overflow
 
 
+class Bfloat16Weight:
+    """A weight in bfloat16, in oneDNN's order."""
+
+    known: ClassVar[WeakIdKeyDictionary] = WeakIdKeyDictionary()
+    has_gradients = True  # not here: `torch.autocast` has them
+
+    def __init__(self, weight: Tensor) -> None:
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().bfloat16())
+        self.mark = changes(weight)
+
+    def linear(self, states: Tensor, bias: Tensor | None) -> Tensor:
+        """What the linear layer gives for `states`, `(…, inputs)` to `(…, outputs)` bfloat16."""
+        added = None if bias is None else bias.bfloat16()
+        return torch.ops.mkldnn._linear_pointwise(  # type: ignore[no-any-return]
+            states.bfloat16(), self.packed, added, "none", [], ""
+        )
+
+    @staticmethod
+    def fits(weight: Tensor) -> bool:
+        """Whether the products of this weight can be taken so."""
+        return weight.dtype == torch.float32 and _onednn_has_bfloat16()
+
+
 class Int8Weight:
     """A weight in whole numbers: `weight[i, j]` is about `codes[i, j] * scales[i]`."""
+
+    known: ClassVar[WeakIdKeyDictionary] = WeakIdKeyDictionary()
+    has_gradients = False
 
     def __init__(self, weight: Tensor) -> None:
         values = weight.detach().float()
@@ -72,20 +101,25 @@ class Int8Weight:
                 place.add_(bias)
         return result.reshape(*states.shape[:-1], len(self.codes))
 
+    @staticmethod
+    def fits(weight: Tensor) -> bool:
+        """Whether the products of this weight can be taken so."""
+        outputs, inputs = weight.shape
+        whole = inputs % _INPUTS == 0 and outputs % _OUTPUTS == 0
+        return whole and weight.dtype == torch.float32
+
 
 def changes(weight: Tensor) -> tuple[int, int, int]:
     """Numbers that change when a weight is trained on, loaded or moved."""
     return _steps, weight.data_ptr(), 0 if weight.is_inference() else weight._version
 
 
-class int8_products(TorchFunctionMode):
-    """In this context, on a CPU, linear layers over token vectors multiply whole numbers."""
+class products_by(TorchFunctionMode):
+    """In this context, on a CPU, linear layers over token vectors multiply copies of one kind."""
 
-    _known: WeakIdKeyDictionary = WeakIdKeyDictionary()
-
-    def __enter__(self) -> Any:
-        _require_exact()
-        return super().__enter__()  # type: ignore[no-untyped-call]
+    def __init__(self, kind: type[Bfloat16Weight | Int8Weight]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.kind = kind
 
     def __torch_function__(
         self,
@@ -98,22 +132,24 @@ class int8_products(TorchFunctionMode):
         if func is not torch.nn.functional.linear or kwargs or args[0].ndim < 3:
             return func(*args, **kwargs or {})
         states, weight, bias = (*args, None)[:3]
-        if states.device.type != "cpu" or not _fits(weight):
+        if states.device.type != "cpu" or not self.kind.fits(weight):
             return func(*args)
         if torch.is_grad_enabled() and (weight.requires_grad or states.requires_grad):
+            if self.kind.has_gradients:
+                return func(*args)
             raise RuntimeError(
                 "whole numbers have no gradient: precision 'int8' is for embedding alone"
             )
-        known = self._known.get(weight)  # type: ignore[no-untyped-call]
-        if known is None or known.mark != changes(weight):
-            known = self._known[weight] = Int8Weight(weight)
-        return known.linear(states, bias)
+        copy = self.kind.known.get(weight)  # type: ignore[no-untyped-call]
+        if copy is None or copy.mark != changes(weight):
+            copy = self.kind.known[weight] = self.kind(weight)
+        return copy.linear(states, bias)
 
 
-def _fits(weight: Tensor) -> bool:
-    outputs, inputs = weight.shape
-    whole = inputs % _INPUTS == 0 and outputs % _OUTPUTS == 0
-    return whole and weight.dtype == torch.float32
+@lru_cache(maxsize=1)
+def _onednn_has_bfloat16() -> bool:
+    there = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return torch.backends.mkldnn.is_available() and there is not None and bool(there())
 
 
 @lru_cache(maxsize=1)
@@ -135,6 +171,9 @@ def multiplying(precision: str, device: torch.device) -> Iterator[None]:
         raise ValueError(
             f"precision 'int8' is for CPUs, and the model is on {device}: take 'auto' there"
         )
-    whole = int8_products() if chosen == "int8" else nullcontext()
-    with torch.autocast(device.type, torch.bfloat16, enabled=chosen == "bfloat16"), whole:
+    kinds = {"bfloat16": Bfloat16Weight, "int8": Int8Weight}
+    if chosen == "int8":
+        _require_exact()
+    products = products_by(kinds[chosen]) if chosen in kinds else nullcontext()
+    with torch.autocast(device.type, torch.bfloat16, enabled=chosen == "bfloat16"), products:
         yield

@@ -118,7 +118,7 @@ class products_by(TorchFunctionMode):
     """In this context, on a CPU, linear layers over token vectors multiply copies of one kind."""
 
     def __init__(self, kind: type[Bfloat16Weight | Int8Weight]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.kind = kind
 
     def __torch_function__(
@@ -149,7 +149,7 @@ class products_by(TorchFunctionMode):
 @lru_cache(maxsize=1)
 def _onednn_has_bfloat16() -> bool:
     there = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return torch.backends.mkldnn.is_available() and there is not None and bool(there())
+    return there is not None and bool(there())
 
 
 @lru_cache(maxsize=1)
@@ -171,7 +171,10 @@ def multiplying(precision: str, device: torch.device) -> Iterator[None]:
         raise ValueError(
             f"precision 'int8' is for CPUs, and the model is on {device}: take 'auto' there"
         )
-    kinds = {"bfloat16": Bfloat16Weight, "int8": Int8Weight}
+    kinds: dict[str, type[Bfloat16Weight | Int8Weight]] = {
+        "bfloat16": Bfloat16Weight,
+        "int8": Int8Weight,
+    }
     if chosen == "int8":
         _require_exact()
     products = products_by(kinds[chosen]) if chosen in kinds else nullcontext()

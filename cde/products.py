@@ -51,16 +51,17 @@ class Bfloat16Weight:
 
     known: ClassVar[WeakIdKeyDictionary] = WeakIdKeyDictionary()
     has_gradients = True  # not here: `torch.autocast` has them
+    takes = torch.bfloat16
 
     def __init__(self, weight: Tensor) -> None:
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().bfloat16())
         self.mark = changes(weight)
 
     def linear(self, states: Tensor, bias: Tensor | None) -> Tensor:
-        """What the linear layer gives for `states`, `(…, inputs)` to `(…, outputs)` bfloat16."""
+        """What the linear layer gives for bfloat16 `states`, `(…, inputs)` to `(…, outputs)`."""
         added = None if bias is None else bias.bfloat16()
         return torch.ops.mkldnn._linear_pointwise(  # type: ignore[no-any-return]
-            states.bfloat16(), self.packed, added, "none", [], ""
+            states, self.packed, added, "none", [], ""
         )
 
     @staticmethod
@@ -74,6 +75,7 @@ class Int8Weight:
 
     known: ClassVar[WeakIdKeyDictionary] = WeakIdKeyDictionary()
     has_gradients = False
+    takes = torch.float32
 
     def __init__(self, weight: Tensor) -> None:
         values = weight.detach().float()
@@ -114,12 +116,17 @@ def changes(weight: Tensor) -> tuple[int, int, int]:
     return _steps, weight.data_ptr(), 0 if weight.is_inference() else weight._version
 
 
+#: what stands between the layers that make queries, keys and values of the same states
+_BETWEEN = (torch.nn.functional.linear, Tensor.view, Tensor.transpose)
+
+
 class products_by(TorchFunctionMode):
     """In this context, on a CPU, linear layers over token vectors multiply copies of one kind."""
 
     def __init__(self, kind: type[Bfloat16Weight | Int8Weight]) -> None:
         super().__init__()
         self.kind = kind
+        self.given: tuple[Tensor, Tensor] | None = None  # states, and as they are multiplied
 
     def __torch_function__(
         self,
@@ -129,6 +136,8 @@ class products_by(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Stand in for `torch.nn.functional.linear`; call anything else as it is."""
+        if func not in _BETWEEN:  # it may change the states
+            self.given = None
         if func is not torch.nn.functional.linear or kwargs or args[0].ndim < 3:
             return func(*args, **kwargs or {})
         states, weight, bias = (*args, None)[:3]
@@ -143,7 +152,9 @@ class products_by(TorchFunctionMode):
         copy = self.kind.known.get(weight)  # type: ignore[no-untyped-call]
         if copy is None or copy.mark != changes(weight):
             copy = self.kind.known[weight] = self.kind(weight)
-        return copy.linear(states, bias)
+        if self.given is None or self.given[0] is not states:
+            self.given = states, states.to(self.kind.takes)
+        return copy.linear(self.given[1], bias)
 
 
 @lru_cache(maxsize=1)

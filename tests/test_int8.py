@@ -178,6 +178,30 @@ def test_in_bfloat16_layers_give_what_autocast_gives_and_a_gradient_as_before() 
         np.testing.assert_allclose(twice.float(), 2 * plain.float(), rtol=0.05, atol=0.02)
 
 
+@pytest.mark.skipif(not products._onednn_has_bfloat16(), reason="no bfloat16 in oneDNN here")
+def test_states_that_change_between_two_layers_are_rounded_again() -> None:
+    torch.manual_seed(0)
+    layers, states = [torch.nn.Linear(64, 48) for _ in range(2)], torch.randn(1, 5, 64)
+
+    def change(how: str) -> torch.Tensor:
+        own = states.clone()
+        layers[0](own)
+        if how == "method":
+            own.mul_(3)
+        elif how == "operator":
+            own *= 3
+        elif how == "item":
+            own[:] = 3 * own
+        else:
+            torch.mul(own, 3, out=own)
+        return layers[1](own)
+
+    with torch.inference_mode(), multiplying("bfloat16", CPU):
+        expected = layers[1](3 * states)
+        for how in ("method", "operator", "item", "out"):
+            assert torch.equal(change(how), expected), how
+
+
 # --- embeddings
 
 

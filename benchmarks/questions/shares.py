@@ -23,6 +23,7 @@ from questions import embedding, training
 PARTS = {
     "scaled_dot_product": "attention",
     "mm": "products",
+    "linear_pointwise": "products",
     "gelu": "norms and activations",
     "layer_norm": "norms and activations",
 }

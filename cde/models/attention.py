@@ -205,7 +205,7 @@ def _has_amx() -> bool:
 
 def blocks_are_faster(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
     """Whether a call has many keys, in bfloat16, on a CPU without AMX (with it, torch's kernel is
-    two to six times as fast), without a gradient, and a mask that hides keys from all queries alike.
+    two to six times as fast), without a gradient, and a mask that hides keys from queries alike.
     """
     if query.device.type != "cpu" or key.shape[2] < _LEAST_KEYS or torch.is_grad_enabled():
         return False

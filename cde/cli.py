@@ -42,8 +42,7 @@ Check = tuple[str, bool, str]  # what is checked, whether it is well, what was f
 #: what a class of machine is fast at; `benchmarks/precision.py` measures it
 _CLASSES = {
     "cuda": "a GPU: bfloat16 is faster than float32, and int8 is for CPUs",
-    "bfloat16": "a CPU of class bfloat16 (AMX or AMD's AVX512-BF16): faster than float32, and int8 "
-    "as fast",
+    "bfloat16": "a CPU of class bfloat16 (AMX or AMD's AVX512-BF16): faster than float32 and int8",
     "avx512": "a CPU of class avx512: bfloat16 is slow, and int8 embeds faster than float32",
     "avx2": "a CPU of class avx2: bfloat16 is slow, and int8 embeds faster on some of them alone",
     "other": "another CPU: whether bfloat16 and int8 are faster than float32 was not measured",

@@ -73,6 +73,7 @@ import pandas as pd
 
 from cde.data import is_available
 from cde_book.records import records_at_other_profiles
+from cde_book.run_mode import this_run
 from cde_studies.results import day
 
 CONTEXTUAL, BI = "contextual, cached", "bi-encoder; clustered"
@@ -114,7 +115,8 @@ def at_the_end(manuals, arms, **given):
 # `cde run trained_for_longer --record "day/*" -p long_run true`, with $CDE_DATA, trains every arm
 # with three seeds, and, once each, the contextual encoder for four times as many steps and encoders
 # of six layers. An encoder takes one to three hours on one core, a few minutes on a GPU. A run that
-# was interrupted goes on where it was. One arm is
+# was interrupted goes on where it was. The page shows what is recorded of these; with a parameter
+# changed (`-p steps=200`) it trains every arm here instead, in a minute or two. One arm is
 # `--record day/trained_for_longer-rival -p long_run true -p seeds=1`, further seeds of it
 # `--add -p seed=1 -p seeds=1`.
 
@@ -134,38 +136,39 @@ long = {"seeds": seeds or 3, "public": 100_000, "validation": 8, "documents": 30
 
 
 def made(name, compute, arms, **more):
-    """Rows of an experiment at this profile, and those of the long run where there is a record."""
-    of_all = arms == [CONTEXTUAL]  # here the first experiment has every arm's rows
-    key = {"arms": [CONTEXTUAL, BI, INSIDE] if of_all else arms, **given, **more}
-    name, here = f"trained_for_longer-{name}", None
-    if arms != FURTHER:
-        here = page.experiment(name, lambda: compute(**key), {"seed": settings.seed, **key})
+    """Rows of an experiment, if there are any: of the long run, or of this profile."""
+    name, own = f"trained_for_longer-{name}", arms
     if long_run:
-        whole = {"arms": arms, **long, **dict.fromkeys(more)}
-        if arms == FURTHER:
-            whole["seeds"] = 1
-        whole_key = {"seed": settings.seed, **whole}
-        page.experiment(name, lambda: compute(**whole), whole_key, profile="day")
-    record = records_at_other_profiles(name, profile).get("day")
-    if record is not None:
-        page.show_source(record.note)
-    return here, None if record is None else record.rows
+        key = {"arms": arms, **long, **dict.fromkeys(more)}
+        key |= {"seeds": 1} if arms == FURTHER else {}
+        whole = {"seed": settings.seed, **key}
+        page.experiment(name, lambda: compute(**key), whole, profile="day")
+    if scale == "day":
+        record = records_at_other_profiles(name, profile).get("day")
+        if record is not None:
+            page.show_source(record.note)
+        return None if record is None else record.rows
+    if arms == FURTHER:
+        return None
+    if arms == [CONTEXTUAL]:  # here the first experiment has every arm's rows
+        own = [CONTEXTUAL, BI, INSIDE]
+    key = {"arms": own, **given, **more}
+    return page.experiment(name, lambda: compute(**key), {"seed": settings.seed, **key})
 
 
 def curves_of(**of):
     return day.curves(runs_of(**of))
 
 
-ways = made("curves", curves_of, [CONTEXTUAL])
+# the book shows the long run; who changes a parameter, another profile and a fresh run train here
+asked = [public, pairs, steps, batch_size, context_size, layers, validation, manuals, documents]
+changed = seed != 0 or any(one is not None for one in [seeds, *asked])
+trains = profile != "laptop" or changed or this_run().fresh
+scale = "day" if long_run or not trains else None
+curves = made("curves", curves_of, [CONTEXTUAL])
 ARMS = {"manuals": [CONTEXTUAL], "rival": [BI], "directions": [INSIDE], "further": FURTHER}
 at_end = [made(name, at_the_end, arms, manuals=settings.manuals) for name, arms in ARMS.items()]
-
-# %%
-# the long run's rows, of the arms that it has, else this profile's; never some of either
-scale = None if ways[1] is None else "day"
-kept = 0 if scale is None else 1
-curves = ways[kept]
-ended = pd.concat([rows[kept] for rows in at_end if rows[kept] is not None])
+ended = pd.concat([rows for rows in at_end if rows is not None])
 ended = ended.drop_duplicates(["arm", "seed", "collection", "context"])
 
 # %% [markdown]

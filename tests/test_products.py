@@ -1,4 +1,4 @@
-"""Whole numbers in the place of float32: how near they are, and that the two are never mixed."""
+"""Products in bfloat16 and in whole numbers: how near to float32, and never mixed with it."""
 
 from __future__ import annotations
 

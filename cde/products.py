@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,17 +51,21 @@ class Bfloat16Weight:
 
     known: ClassVar[WeakIdKeyDictionary] = WeakIdKeyDictionary()
     has_gradients = True  # not here: `torch.autocast` has them
-    takes = torch.bfloat16
 
     def __init__(self, weight: Tensor) -> None:
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().bfloat16())
         self.mark = changes(weight)
 
-    def linear(self, states: Tensor, bias: Tensor | None) -> Tensor:
-        """What the linear layer gives for bfloat16 `states`, `(…, inputs)` to `(…, outputs)`."""
+    @staticmethod
+    def rounded(states: Tensor) -> Tensor:
+        """States as they are multiplied."""
+        return states.bfloat16()
+
+    def linear(self, rounded: Tensor, bias: Tensor | None) -> Tensor:
+        """What the linear layer gives, `(…, inputs)` to `(…, outputs)` bfloat16."""
         added = None if bias is None else bias.bfloat16()
         return torch.ops.mkldnn._linear_pointwise(  # type: ignore[no-any-return]
-            states, self.packed, added, "none", [], ""
+            rounded, self.packed, added, "none", [], ""
         )
 
     @staticmethod
@@ -70,12 +74,18 @@ class Bfloat16Weight:
         return weight.dtype == torch.float32 and _onednn_has_bfloat16()
 
 
+class Int8States(NamedTuple):
+    """Token vectors in whole numbers: `codes * step + middle`, with a step and a middle a row."""
+
+    shape: torch.Size  #: but for the last dimension
+    parts: list[tuple[Tensor, Tensor, Tensor]]
+
+
 class Int8Weight:
     """A weight in whole numbers: `weight[i, j]` is about `codes[i, j] * scales[i]`."""
 
     known: ClassVar[WeakIdKeyDictionary] = WeakIdKeyDictionary()
     has_gradients = False
-    takes = torch.float32
 
     def __init__(self, weight: Tensor) -> None:
         values = weight.detach().float()
@@ -86,22 +96,30 @@ class Int8Weight:
         self.sums = self.codes.sum(dim=1) * scales
         self.mark = changes(weight)
 
-    def linear(self, states: Tensor, bias: Tensor | None) -> Tensor:
-        """What the linear layer gives for float32 `states`, `(…, inputs)` to `(…, outputs)`."""
+    @staticmethod
+    def rounded(states: Tensor) -> Int8States:
+        """Float32 states as they are multiplied, some rows at once."""
+        parts = []
         rows = states.reshape(-1, states.shape[-1])
-        result = rows.new_empty(len(rows), len(self.codes))
-        size = _ROWS * torch.get_num_threads()
-        for start in range(0, len(rows), size):
-            some, place = rows[start : start + size], result[start : start + size]
+        for some in torch.split(rows, _ROWS * torch.get_num_threads()):
             low = some.amin(dim=1, keepdim=True)
             step = (some.amax(dim=1, keepdim=True) - low).div_(255).clamp_(min=1e-30)
             middle = low + 128 * step
             codes = some.sub(middle).mul_(1 / step).round_().to(torch.int8)
+            parts.append((codes, step, middle))
+        return Int8States(states.shape[:-1], parts)
+
+    def linear(self, rounded: Int8States, bias: Tensor | None) -> Tensor:
+        """What the linear layer gives, `(…, inputs)` to `(…, outputs)` float32."""
+        result = self.scales.new_empty(rounded.shape.numel(), len(self.codes))
+        start = 0
+        for codes, step, middle in rounded.parts:
+            place = result[start : (start := start + len(codes))]
             products = torch._int_mm(codes, self.codes.t())
             torch.mul(products, self.scales, out=place).mul_(step).addcmul_(middle, self.sums)
             if bias is not None:
                 place.add_(bias)
-        return result.reshape(*states.shape[:-1], len(self.codes))
+        return result.reshape(*rounded.shape, len(self.codes))
 
     @staticmethod
     def fits(weight: Tensor) -> bool:
@@ -126,7 +144,7 @@ class products_by(TorchFunctionMode):
     def __init__(self, kind: type[Bfloat16Weight | Int8Weight]) -> None:
         super().__init__()
         self.kind = kind
-        self.given: tuple[Tensor, Tensor] | None = None  # states, and as they are multiplied
+        self.given: tuple[Tensor, Any] | None = None  # states, and as they are multiplied
 
     def __torch_function__(
         self,
@@ -153,7 +171,7 @@ class products_by(TorchFunctionMode):
         if copy is None or copy.mark != changes(weight):
             copy = self.kind.known[weight] = self.kind(weight)
         if self.given is None or self.given[0] is not states:
-            self.given = states, states.to(self.kind.takes)
+            self.given = states, self.kind.rounded(states)
         return copy.linear(self.given[1], bias)
 
 

@@ -60,6 +60,13 @@ def cosines(some: Vectors, others: Vectors) -> Vectors:
 # --- products
 
 
+def multiplied(
+    weight: torch.Tensor, states: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    whole = Int8Weight(weight)
+    return whole.linear(whole.rounded(states), bias)
+
+
 def bound(weight: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
     """How far a product can be off where a state is rounded to 255 steps of its token's range, and
     a weight to 127 of its output's two largest neighbours.
@@ -88,15 +95,15 @@ def test_a_product_is_off_by_no_more_than_half_a_step(
     states[..., 0] += outlier
     bias = torch.randn(outputs, generator=generator)
     exact = torch.nn.functional.linear(states.double(), weight.double(), bias.double())
-    off = (Int8Weight(weight).linear(states, bias) - exact).abs()
+    off = (multiplied(weight, states, bias) - exact).abs()
     assert bool((off <= 1.001 * bound(weight, states) + 1e-3).all())
 
 
 def test_tokens_without_a_range_and_weights_of_zero_are_exact() -> None:
     same = torch.full((1, 2, 8), 3.0)
-    given_back = Int8Weight(torch.eye(8)).linear(same, None)
+    given_back = multiplied(torch.eye(8), same)
     torch.testing.assert_close(given_back, same)
-    nothing = Int8Weight(torch.zeros(4, 8)).linear(torch.randn(1, 3, 8), torch.ones(4))
+    nothing = multiplied(torch.zeros(4, 8), torch.randn(1, 3, 8), torch.ones(4))
     assert bool((nothing == 1).all())
 
 
@@ -104,9 +111,9 @@ def test_a_token_has_a_range_of_its_own() -> None:
     """What stands beside a token, however large, moves no bit of its product."""
     torch.manual_seed(0)
     weight, states = torch.randn(32, 64), torch.randn(3, 700, 64)
-    alone = Int8Weight(weight).linear(states, None)
+    alone = multiplied(weight, states)
     states[:, ::2] *= 1e4
-    beside = Int8Weight(weight).linear(states, None)
+    beside = multiplied(weight, states)
     assert torch.equal(alone[:, 1::2], beside[:, 1::2])
     assert not torch.equal(alone[:, ::2], beside[:, ::2])
 
@@ -119,7 +126,8 @@ torch.manual_seed(0)
 weight = torch.where(torch.rand(64, 384) < 0.5, 1.0, -1.0)  # neighbours as large as may be
 weight[:, ::2] *= 126
 states = torch.where(torch.rand(96, 384) < 0.5, 1.0, -1.0)
-off = (Int8Weight(weight).linear(states, None) - states @ weight.T).abs().max()
+whole = Int8Weight(weight)
+off = (whole.linear(whole.rounded(states), None) - states @ weight.T).abs().max()
 print(torch.get_num_threads(), float(off) < 0.1)
 """
 
@@ -178,8 +186,8 @@ def test_in_bfloat16_layers_give_what_autocast_gives_and_a_gradient_as_before() 
         np.testing.assert_allclose(twice.float(), 2 * plain.float(), rtol=0.05, atol=0.02)
 
 
-@pytest.mark.skipif(not products._onednn_has_bfloat16(), reason="no bfloat16 in oneDNN here")
-def test_states_that_change_between_two_layers_are_rounded_again() -> None:
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_states_that_change_between_two_layers_are_rounded_again(precision: str) -> None:
     torch.manual_seed(0)
     layers, states = [torch.nn.Linear(64, 48) for _ in range(2)], torch.randn(1, 5, 64)
 
@@ -196,7 +204,7 @@ def test_states_that_change_between_two_layers_are_rounded_again() -> None:
             torch.mul(own, 3, out=own)
         return layers[1](own)
 
-    with torch.inference_mode(), multiplying("bfloat16", CPU):
+    with torch.inference_mode(), multiplying(precision, CPU):
         expected = layers[1](3 * states)
         for how in ("method", "operator", "item", "out"):
             assert torch.equal(change(how), expected), how

@@ -25,8 +25,9 @@ SAVED = {
 
 @pytest.mark.parametrize("kind", SAVED)
 def test_a_saved_encoder_has_an_entry_that_mteb_accepts_and_loads_it_by(
-    kind: str, tmp_path: Path
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("CDE_PRECISION", "float32")  # that of the tiny encoders
     make, experiment = SAVED[kind]
     encoder: Any = make()
     encoder.save_pretrained(tmp_path / "tiny")

@@ -19,6 +19,13 @@ from cde.validation import checked_text, shown
 Precision = Literal["auto", "bfloat16", "float32", "int8"]
 
 
+def has_amx() -> bool:
+    """Whether the processor multiplies whole tiles of bfloat16 (Intel's AMX)."""
+    import torch
+
+    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
+
+
 @lru_cache(maxsize=1)
 def bfloat16_is_fast() -> bool:
     """Whether this machine multiplies bfloat16 matrices faster than float32 ones, not merely
@@ -31,7 +38,7 @@ def bfloat16_is_fast() -> bool:
     has = torch.cpu.get_capabilities()
     if has.get("architecture") == "x86_64":
         of_amd = "AMD" in str(has.get("cpu_name"))
-        return bool(has.get("amx_bf16") or (has.get("avx512_bf16") and of_amd))
+        return has_amx() or bool(has.get("avx512_bf16") and of_amd)
     check = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return check is not None and bool(check())
 

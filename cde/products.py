@@ -50,7 +50,7 @@ class Bfloat16Weight:
     """A weight in bfloat16, in oneDNN's order."""
 
     known: ClassVar[WeakIdKeyDictionary] = WeakIdKeyDictionary()
-    has_gradients = True  # not here: `torch.autocast` has them
+    refuses_gradients = False  # `torch.autocast` has them
 
     def __init__(self, weight: Tensor) -> None:
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().bfloat16())
@@ -85,7 +85,7 @@ class Int8Weight:
     """A weight in whole numbers: `weight[i, j]` is about `codes[i, j] * scales[i]`."""
 
     known: ClassVar[WeakIdKeyDictionary] = WeakIdKeyDictionary()
-    has_gradients = False
+    refuses_gradients = True
 
     def __init__(self, weight: Tensor) -> None:
         values = weight.detach().float()
@@ -162,11 +162,11 @@ class products_by(TorchFunctionMode):
         if states.device.type != "cpu" or not self.kind.fits(weight):
             return func(*args)
         if torch.is_grad_enabled() and (weight.requires_grad or states.requires_grad):
-            if self.kind.has_gradients:
-                return func(*args)
-            raise RuntimeError(
-                "whole numbers have no gradient: precision 'int8' is for embedding alone"
-            )
+            if self.kind.refuses_gradients:
+                raise RuntimeError(
+                    "whole numbers have no gradient: precision 'int8' is for embedding alone"
+                )
+            return func(*args)
         copy = self.kind.known.get(weight)  # type: ignore[no-untyped-call]
         if copy is None or copy.mark != changes(weight):
             copy = self.kind.known[weight] = self.kind(weight)

@@ -62,11 +62,11 @@ def cpu_class() -> str:
     """
     import torch
 
-    from cde.hardware import half_precision
+    from cde.hardware import half_precision, has_amx
 
     if torch.cuda.is_available():
         return "cuda"
     if half_precision("auto"):
-        return "amx" if torch.cpu.get_capabilities().get("amx_bf16") else "bfloat16"
+        return "amx" if has_amx() else "bfloat16"
     capability = str(torch.backends.cpu.get_cpu_capability())
     return {"AVX512": "avx512", "AVX2": "avx2"}.get(capability, "other")

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers.modeling_flash_attention_utils import _flash_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from cde.hardware import has_amx
 
 #: name under which `transformers` finds the function of this module
 ATTENTION_NAME = "cde"
@@ -198,18 +199,13 @@ _LEAST_KEYS = 256
 _QUERIES = 128  # in one block
 
 
-@lru_cache(maxsize=1)
-def _has_amx() -> bool:
-    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
-
-
 def blocks_are_faster(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
     """Whether a call has many keys, in bfloat16, on a CPU without AMX (with it, torch's kernel is
     two to six times as fast), without a gradient, and a mask that hides keys from queries alike.
     """
     if query.device.type != "cpu" or key.shape[2] < _LEAST_KEYS or torch.is_grad_enabled():
         return False
-    if _has_amx():
+    if has_amx():
         return False
     autocast = torch.is_autocast_enabled("cpu")
     computed = torch.get_autocast_dtype("cpu") if autocast else query.dtype

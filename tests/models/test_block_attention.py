@@ -67,10 +67,10 @@ def test_a_text_does_not_depend_on_the_others_of_its_batch() -> None:
 
 def test_when_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     query, key, _ = states(2, 100, 256)
-    monkeypatch.setattr(attention, "_has_amx", lambda: True)
+    monkeypatch.setattr(attention, "has_amx", lambda: True)
     with torch.no_grad():
         assert not blocks_are_faster(query, key, None)
-    monkeypatch.setattr(attention, "_has_amx", lambda: False)
+    monkeypatch.setattr(attention, "has_amx", lambda: False)
     some = torch.ones(2, 1, 1, 256, dtype=torch.bool)
     with torch.no_grad():
         assert blocks_are_faster(query, key, None) and blocks_are_faster(query, key, some)
@@ -109,7 +109,7 @@ def test_long_texts_lie_as_near_to_float32_as_with_the_fused_kernel(
         )
         return contextual.with_context(context).encode_documents(texts)
 
-    monkeypatch.setattr(attention, "_has_amx", lambda: False)
+    monkeypatch.setattr(attention, "has_amx", lambda: False)
     exact = vectors("float32")
     asked = []
     kernel = attention.attend_in_blocks

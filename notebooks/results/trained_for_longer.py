@@ -311,9 +311,9 @@ page.in_numbers(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# One run of each encoder, on processors of two makers, two layers, batches of 256 and 120,000 pairs,
-# the cheaper attention, and a learning rate that was not searched for: the paper has twelve layers,
-# some 200 million pairs and larger batches.
+# One run of each encoder, on processors of two makers, two layers, batches of 256 and 120,000
+# pairs, the cheaper attention, and a learning rate that was not searched for: the paper has twelve
+# layers, some 200 million pairs and larger batches.
 # Its encoder may need more of any of these before it uses its corpus. What the curve shows is how
 # little 3,200 steps change. MiniLM, which scores higher, has six layers to our two.
 #

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Account", "account", "most_memory"]
-
 
 @dataclass
 class Account:

@@ -23,8 +23,6 @@ from cde_book.parameters import Parameter, declared_parameters
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-__all__ = ["Chapter", "chapters", "find_chapter"]
-
 
 @dataclass(frozen=True)
 class Chapter:

@@ -19,8 +19,6 @@ from numpy.typing import ArrayLike
 from cde.intervals import Interval
 from cde_book.plots import COLORS, INK, MARKERS, MUTED, Series, describe, in_words
 
-__all__ = ["curves", "forest", "heatmap", "interval_table", "points", "reference", "seed_dots"]
-
 #: a value that others have found, beside ours
 _HOLLOW: dict[str, Any] = {
     "marker": "D",

@@ -7,8 +7,6 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["PACKAGES", "project_root", "python_path", "version_differences"]
-
 #: the packages of a checkout, from its root: the library, the book beside it, its studies
 PACKAGES = ("cde", "book/cde_book", "notebooks/cde_studies")
 

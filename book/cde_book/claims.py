@@ -20,20 +20,6 @@ from cde_book.markup import Box, render
 from cde_book.run_mode import this_run
 from cde_book.verdicts import VERDICTS, Measurement, Reading, Role, Verdict, decide, outcome
 
-__all__ = [
-    "apart",
-    "badges",
-    "gate",
-    "measure",
-    "measure_fresh_runs",
-    "measure_runs",
-    "reason",
-    "shown",
-    "told",
-    "verdict",
-    "verdicts",
-]
-
 
 def gate(name: str, value: float | None, what: str, scale: str | None = None) -> Reading:
     """Enter what a gate showed; measurements of claims that name it, entered later, carry it."""

@@ -27,8 +27,6 @@ from cde_book.run_mode import EVERY
 from cde_studies.benchmark import commands as mteb
 from cde_studies.profiles import PROFILES
 
-__all__ = ["add_parsers", "checks", "main"]
-
 
 def add_parsers(commands: Any) -> None:
     """Add the book's commands to the parser of `cde`."""

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from cde_book.execution import Execution
     from cde_book.ledger_pages import Judged
 
-__all__ = ["book", "claims", "compare", "describe_chapter", "list_chapters", "run"]
-
 
 def book(options: argparse.Namespace) -> int:
     """Execute the stale chapters and render the book."""

@@ -21,8 +21,6 @@ from cde_book.ledger import ledger
 from cde_book.parameters import declared_parameters
 from cde_book.verdicts import Measurement, decide, from_rows
 
-__all__ = ["compared", "numbered", "read_run", "runs_of"]
-
 
 def read_run(place: str, profile: str = "laptop") -> Execution:
     """The log of a run."""

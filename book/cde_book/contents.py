@@ -12,8 +12,6 @@ from cde.provenance import account
 from cde.storage import cache_folder, content_hash, read_json, write_json
 from cde_studies.collections import manuals
 
-__all__ = ["known_fingerprints"]
-
 
 def known_fingerprints(name: str) -> set[str]:
     """Fingerprints that a collection has on this machine, of pairs and of judgements, in every

@@ -19,8 +19,6 @@ from cde_book.records import records_at_other_profiles
 from cde_book.run_mode import this_run
 from cde_studies.sweeps import Sweep
 
-__all__ = ["Differences", "difference", "difference_table", "sweeps_at_profiles"]
-
 #: name → what is compared, with what: arguments of `Sweep.score`
 Differences = Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
 

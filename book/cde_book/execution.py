@@ -39,19 +39,6 @@ from cde_book.run_mode import PLAIN, RunMode
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-__all__ = [
-    "Execution",
-    "execute",
-    "execute_all",
-    "load_execution",
-    "parsed_execution",
-    "raw_notebook",
-    "stale_reasons",
-    "tell_of_failure",
-    "usual_jobs",
-    "write_execution",
-]
-
 #: a page's last cell
 _FINISH, _TAGS = "import cde_book.page\n\ncde_book.page.finish()", ["remove-cell", "cde-finish"]
 _KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}

@@ -25,8 +25,6 @@ from cde_book.verdicts import Reading
 from cde_studies.recipes import EvaluationSet, Recipe
 from cde_studies.sweeps import Sweep
 
-__all__ = ["bm25_scores", "of_recipe", "share_moved", "show"]
-
 #: settings in which arms of one recipe may differ and still be its encoders
 _OF_ARMS = {"seed", "batches", "architecture", "attention", "filter_epsilon"}
 

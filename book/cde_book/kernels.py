@@ -22,8 +22,6 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from cde_book.checkout import PACKAGES
 
-__all__ = ["ForkedKernel", "fork_its_kernel"]
-
 _NAME = "cde-forked"
 _BACKEND = "module://matplotlib_inline.backend_inline"
 _STARTS = threading.Lock()  # chapters side by side start kernels in threads

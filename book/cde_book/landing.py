@@ -25,24 +25,6 @@ from cde_book.markup import render
 from cde_book.thumbnails import Figure
 from cde_book.verdicts import VERDICTS, order
 
-__all__ = [
-    "Bar",
-    "Card",
-    "Highlight",
-    "Segment",
-    "bars",
-    "cards",
-    "citation",
-    "claims_address",
-    "findings",
-    "first_sentence",
-    "highlights",
-    "landing_pages",
-    "opening_pages",
-    "parts",
-    "read_list",
-]
-
 #: the end of a sentence: an abbreviation such as "Fig." goes on with a digit, not with a capital
 _END = re.compile(r"(?<=[.!?])(\*\*)?(?=\s+[*`\"(]*[A-Z`])")
 

@@ -19,8 +19,6 @@ from pydantic import AfterValidator, PlainValidator
 from cde.validation import Switch, Text, declared, shown
 from cde_book.checkout import project_root
 
-__all__ = ["PAPERS", "SHORT", "Claim", "Gate", "gates", "ledger", "read_ledger"]
-
 PAPERS = {
     "cde": "Contextual Document Embeddings",
     "clustering": "Embedding and Clustering Your Data",

@@ -27,18 +27,6 @@ from cde_book.thumbnails import Figure
 from cde_book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_rows, order
 from cde_studies.intervals import false_discovery
 
-__all__ = [
-    "Axis",
-    "Judged",
-    "Line",
-    "axis",
-    "claims_page",
-    "judged",
-    "line",
-    "map_page",
-    "rules_page",
-]
-
 #: of the span of a drawing of intervals, on either side
 _ROOM = 0.12
 #: stands in a verdict's place where no experiment could have come out otherwise

@@ -22,8 +22,6 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-__all__ = ["Box", "inert", "render"]
-
 #: where a tag, a comment or an address in angle brackets may begin
 _OPENING = re.compile(r"<(?=[A-Za-z/!?])")
 #: a text with more of them has each escaped, in code spans, too

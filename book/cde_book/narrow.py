@@ -17,8 +17,6 @@ from matplotlib.legend import Legend
 from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator
 
-__all__ = ["TALLEST", "WIDTH", "make_narrow"]
-
 WIDTH = 3.6  # inches; a page of 390 pixels shows a letter of 9 points with 12 pixels
 TALLEST = 6.5  # inches: 620 of such pixels, so that a figure is whole on one screen
 _PANEL, _PANELS = 1.6, 5.2  # inches at most, of each of many panels, and of a few in all

@@ -23,8 +23,6 @@ from cde_book.reference import names_used, reference_pages
 from cde_book.strip import strip
 from cde_book.thumbnails import chapter_figures, write_changed, write_figures
 
-__all__ = ["chapter_notebook", "write_pages"]
-
 #: what a chapter's page says until it has run
 PLACEHOLDER = "*The answer stands in the last cells, and here on the rendered page.*"
 #: the output of the cell that makes the answer

@@ -18,23 +18,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from cde.validation import Number, Switch, Text, Whole, sentences, shown
 
-__all__ = [
-    "Count",
-    "CountOrZero",
-    "Layers",
-    "Long",
-    "Parameter",
-    "Positive",
-    "Profile",
-    "Rate",
-    "Seed",
-    "Several",
-    "Share",
-    "Tokens",
-    "declared_parameters",
-    "parse_assignments",
-]
-
 #: the scale of every setting that is not given
 Profile = Literal["smoke", "laptop", "gpu", "paper"]
 #: the first of the seeds

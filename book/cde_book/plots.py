@@ -34,22 +34,6 @@ from cde_book.narrow import make_narrow
 from cde_book.run_mode import this_run
 from cde_book.small_svg import as_address, small_svg
 
-__all__ = [
-    "COLORS",
-    "GRID",
-    "INK",
-    "LONGEST",
-    "MARKERS",
-    "MUTED",
-    "Series",
-    "describe",
-    "description",
-    "figure",
-    "in_words",
-    "show",
-    "table",
-]
-
 INK, MUTED, GRID = "#1f2328", "#59636e", "#d1d9e0"
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#3f9fd8")
 MARKERS = ("o", "s", "^", "D", "v", "P")

@@ -20,8 +20,6 @@ from bs4 import BeautifulSoup
 
 from cde.storage import atomic_path
 
-__all__ = ["find_chromium", "joined_pages", "print_book"]
-
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 #: scripts, images of the dark theme and of telephones, and downloads
 _DROPPED = "script, img.cde-dark, source, a.cde-csv"

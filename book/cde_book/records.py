@@ -36,25 +36,6 @@ from cde_book.account import account
 from cde_book.checkout import project_root
 from cde_book.run_mode import PLAIN, RunMode
 
-__all__ = [
-    "TIMES",
-    "TOLERANCE",
-    "ProofState",
-    "Recorded",
-    "committed",
-    "differences",
-    "digest_of_rows",
-    "grown",
-    "proof_states",
-    "record_state",
-    "recorded",
-    "records_and_differences",
-    "records_at_other_profiles",
-    "rows_of_record",
-    "stored_rows",
-    "without_digest",
-]
-
 #: columns of time, which no proof can hold
 TIMES = ("seconds", "step_seconds")
 #: the mean difference that a column of a proof may show, as a share of the column's mean size

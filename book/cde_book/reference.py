@@ -24,18 +24,6 @@ import cde
 from cde_book.chapters import Chapter, chapters
 from cde_book.markup import render
 
-__all__ = [
-    "ROOMS",
-    "Entry",
-    "Reference",
-    "chapters_named",
-    "link_chapters",
-    "names_used",
-    "read_reference",
-    "reference_files",
-    "reference_pages",
-]
-
 #: rooms of the package that have a page, in the order in which they build on each other
 ROOMS = (
     "data",

@@ -20,8 +20,6 @@ from cde_book.checkout import project_root
 from cde_book.reference import read_reference, reference_files
 from cde_book.thumbnails import FOLDER
 
-__all__ = ["check_html", "render"]
-
 #: the theme's own lines, blanks drawn together, each page's own name left out
 _THEME = frozenset(
     {

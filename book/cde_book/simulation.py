@@ -19,8 +19,6 @@ from cde.intervals import BINOMIAL, Interval, smallest_effect
 from cde_book.ledger import Claim
 from cde_book.verdicts import VERDICTS, Measurement, of_outcomes, outcome
 
-__all__ = ["TRUTHS", "attainable", "chances", "simulated"]
-
 TRUTHS = ("the paper's effect", "half of it", "none")
 
 

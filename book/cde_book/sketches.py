@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from cde.models.attention import visibility
 from cde_book.plots import COLORS, GRID, INK, MUTED, figure
 
-__all__ = ["attention_pairs", "contextual_model", "masked_scores", "row_of_clusters", "two_stages"]
-
 TEXT, CONTEXT, BOTH = COLORS[:3]
 
 

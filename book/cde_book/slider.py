@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from cde_book.markup import Box, render
 
-__all__ = ["Reading", "context_slider"]
-
 
 class Reading(NamedTuple):
     """What an encoder that has read so many documents of a corpus makes of a question."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from urllib.parse import quote, unquote
 
-__all__ = ["as_address", "of_address", "small_svg"]
-
 _NOT_DRAWN = re.compile(r'<!--.*?-->|<metadata>.*?</metadata>|(?<=<g) id="[^"]*"', re.DOTALL)
 # a scale multiplies: its decimals count
 _LONG_NUMBER = re.compile(r"(?<![\w.])(?<!scale\()-?\d+\.\d{3,}(?![\w.])")

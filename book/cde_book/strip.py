@@ -19,8 +19,6 @@ from cde_book.ledger_pages import Judged
 from cde_book.markup import render
 from cde_book.verdicts import Measurement
 
-__all__ = ["measured_on", "strip", "trained_on", "would_change"]
-
 #: how the methods of intervals say what they are over
 _CROSSED = re.compile(r"random effects of (\d+) seeds and (\d+) collections")
 _OVER = re.compile(r"Student's t over (\w+)")

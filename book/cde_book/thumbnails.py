@@ -20,8 +20,6 @@ from cde_book.chapters import chapters
 from cde_book.execution import raw_notebook
 from cde_book.small_svg import of_address
 
-__all__ = ["FOLDER", "Figure", "chapter_figures", "figures_of", "write_changed", "write_figures"]
-
 #: where the files are, below the checkout; Sphinx copies what is in it to `_static`
 FOLDER = Path("book") / "generated" / "figures"
 THEMES = ("light", "dark")

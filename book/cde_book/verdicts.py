@@ -15,19 +15,6 @@ from cde.intervals import Interval, p_value, smallest_effect
 from cde_book.ledger import Claim, gates
 from cde_studies.intervals import smallest_tolerance
 
-__all__ = [
-    "SCALES",
-    "VERDICTS",
-    "Measurement",
-    "Reading",
-    "Verdict",
-    "decide",
-    "from_rows",
-    "of_outcomes",
-    "order",
-    "outcome",
-]
-
 Outcome = Literal["supports", "contradicts", "undecided"]
 Role = Literal["test", "exploratory", "rehearsal"]
 VERDICTS = (

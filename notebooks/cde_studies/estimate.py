@@ -18,8 +18,6 @@ from transformers import AutoConfig
 
 from cde.training.configuration import TrainConfig
 
-__all__ = ["Estimate", "Shape", "estimate"]
-
 _H100 = 989e12  # dense bfloat16 operations a second, by NVIDIA's data sheet
 
 

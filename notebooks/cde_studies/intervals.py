@@ -25,19 +25,6 @@ from cde.intervals import (
     run_interval,
 )
 
-__all__ = [
-    "Spread",
-    "best_on_grid",
-    "clustered_interval",
-    "correlation_interval",
-    "false_discovery",
-    "mean_and_interval",
-    "mean_and_spread",
-    "share_interval",
-    "smallest_tolerance",
-    "spread",
-]
-
 
 def share_interval(ahead: ArrayLike, over: str) -> Interval:
     """The share of a handful of things that are so, with the exact binomial interval.

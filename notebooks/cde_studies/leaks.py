@@ -24,8 +24,6 @@ from cde.data.sets import Pairs, RetrievalSet
 from cde.storage import cache_folder, content_hash, read_json, write_json
 from cde_studies.collections.duplicates import first_occurrences
 
-__all__ = ["kept_count", "plain", "shared_with_training"]
-
 _VERSION = "1"  # of what is counted
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-__all__ = ["PROFILES", "making"]
-
 #: the scales of the book, from the smallest up
 PROFILES = ("smoke", "laptop", "gpu", "paper")
 #: how this process makes the book, as a page's settings say: `fresh` from no record (`make book

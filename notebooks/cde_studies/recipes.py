@@ -37,17 +37,6 @@ if TYPE_CHECKING:
 
 Declared = TypeVar("Declared", bound=Any)
 
-__all__ = [
-    "COLLECTIONS",
-    "PARAMETERS",
-    "EvaluationSet",
-    "Recipe",
-    "own_tests",
-    "recipe",
-    "recipe_of",
-    "training_pairs",
-]
-
 #: settings of the recipe that a chapter's parameters of the same name replace
 PARAMETERS = (
     "data",

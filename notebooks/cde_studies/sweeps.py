@@ -39,16 +39,6 @@ from cde_studies.recipes import EvaluationSet, Recipe
 if TYPE_CHECKING:
     pass
 
-__all__ = [
-    "Context",
-    "Sweep",
-    "context_texts",
-    "evaluate_in_contexts",
-    "ndcg_by_query",
-    "score_references",
-    "sweep",
-]
-
 #: which context a contextual encoder reads in a test, as described above
 Context = Literal["own", "other", "apart", "null", "strings", "five", "fixed"]
 _FEW = 5

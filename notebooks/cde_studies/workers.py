@@ -20,8 +20,6 @@ from joblib.parallel import get_active_backend
 from cde.progress import progress
 from cde.storage import end_with
 
-__all__ = ["in_workers"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

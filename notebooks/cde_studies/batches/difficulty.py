@@ -23,8 +23,6 @@ from cde.progress import progress
 from cde.validation import Positions, Vectors
 from cde_studies.batches.statistics import batch_difficulty
 
-__all__ = ["ORDERS", "SHUFFLED", "by_size", "from_largest_batches", "from_largest_clusters"]
-
 #: orders of clusters, by their names
 ORDERS: dict[Literal["random", "tsp"], str] = {"random": "random order", "tsp": "greedy traveller"}
 #: the cluster size of pairs in random order, the baseline

@@ -20,8 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cde.validation import Positions, Vectors
 
-__all__ = ["cosine_bounds", "negative_guarantees"]
-
 Cosines = NDArray[np.float64]
 
 

@@ -23,8 +23,6 @@ from cde.progress import progress
 from cde.validation import Positions, Vectors
 from cde_studies.batches.statistics import batch_objective
 
-__all__ = ["all_partitions", "direct_search", "objective_bounds", "partition_objectives", "try_all"]
-
 
 def direct_search(
     query_vectors: Vectors,

@@ -31,8 +31,6 @@ from cde.progress import progress
 from cde.validation import Positions, Vectors
 from cde_studies.leaks import plain
 
-__all__ = ["KINDS", "Account", "TextJudge"]
-
 #: kinds of known false negatives; each is of the first that fits
 KINDS = ("same text", "similar text", "same summary line")
 _TITLES = {"known": "known false negative", "negative": "called true negative", "open": "open"}

@@ -21,8 +21,6 @@ import numpy as np
 
 from cde.validation import Positions, checked_texts, checked_whole, shown
 
-__all__ = ["telling_terms"]
-
 #: two characters or more, one of them a letter
 _WORD = r"(?u)\b(?=\w*[^\W\d_])\w\w+\b"
 

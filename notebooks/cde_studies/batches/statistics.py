@@ -32,18 +32,6 @@ from cde.batching.negatives import false_negatives
 from cde.progress import progress
 from cde.validation import Positions, Vectors
 
-__all__ = [
-    "batch_difficulties",
-    "batch_difficulty",
-    "batch_objective",
-    "cluster_members",
-    "cluster_statistics",
-    "mean_pair_distance",
-    "mean_pairwise_cosine",
-    "paired_distance",
-    "removed_share",
-]
-
 
 def batch_objective(
     query_vectors: Vectors, document_vectors: Vectors, batches: Sequence[Positions]

@@ -14,8 +14,6 @@ from cde.storage import cache_folder
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["add_parsers", "run", "scores_by_task"]
-
 _CONTEXTS = ("own", "other", "random", "null", "none")
 _SHOWN = 6  # decimals of a score
 

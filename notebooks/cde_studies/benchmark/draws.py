@@ -18,8 +18,6 @@ from mteb.abstasks import AbsTask, AbsTaskClassification
 from cde.progress import progress
 from cde_studies.benchmark.evaluation import OURS, WRAPPER, Protocol, evaluate_tasks
 
-__all__ = ["context_gains", "draw_spread", "gain_by_draw", "protocol_effects", "protocol_rows"]
-
 _PAIRED = ("STS", "PairClassification")
 
 

@@ -45,8 +45,6 @@ from cde.models.contextual import random_texts
 from cde.progress import progress
 from cde.storage import content_hash
 
-__all__ = ["AUTHORS", "OURS", "WRAPPER", "Protocol", "StudiedEncoder", "evaluate_tasks"]
-
 
 @dataclass(frozen=True)
 class Protocol:

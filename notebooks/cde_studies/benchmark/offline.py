@@ -24,8 +24,6 @@ from cde_studies.benchmark.tasks import (
     searchable,
 )
 
-__all__ = ["get_tasks", "offline_tasks", "task_names"]
-
 
 def _of_collection(name: str) -> type[LocalTask]:
     """Search in a judged collection of `$CDE_DATA`, whole unless sizes are given."""

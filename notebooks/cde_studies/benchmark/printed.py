@@ -14,8 +14,6 @@ import pandas as pd
 
 from cde.intervals import Interval, run_interval
 
-__all__ = ["printed_gains", "retrieval_scores", "task_scores"]
-
 #: tasks by type, each with its scores in a random and in its own context
 _TABLE9 = {
     "Classification": """AmazonCounterfactualClassification 87.6 87.0

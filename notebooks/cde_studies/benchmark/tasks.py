@@ -42,15 +42,6 @@ from cde_studies.benchmark.texts import (
 )
 from cde_studies.collections.pydocs import HELD_OUT, load_pairs
 
-__all__ = [
-    "ON_DOCSTRINGS",
-    "GroupedTask",
-    "LabelledTask",
-    "LocalTask",
-    "local_metadata",
-    "searchable",
-]
-
 #: type of a task → what mteb ranks it by
 _SCORES = {
     "Retrieval": "ndcg_at_10",

@@ -17,15 +17,6 @@ from cde.data import Pairs, RetrievalSet
 from cde.lexical import BM25
 from cde_studies.collections.pydocs import PACKAGES, load_pairs
 
-__all__ = [
-    "belonging_pairs",
-    "beside_candidates",
-    "graded_similarities",
-    "modules",
-    "packages",
-    "split_by_label",
-]
-
 _SENTENCES = re.compile(r"(?<=[.!?:])\s+|\n{2,}")
 _LABELS = 10  # packages, or modules, that have most texts
 _PARTS = 6  # sentences, or paragraphs, of a text whose likeness is graded

@@ -34,8 +34,6 @@ from cde_studies.recipes import (
 )
 from cde_studies.workers import in_workers
 
-__all__ = ["PARAMETERS", "ClusteringRecipe", "clustering_recipe"]
-
 #: settings that a chapter's parameters of the same name replace
 PARAMETERS = ("data", "pairs", "epochs", "batch_size", "layers", "learning_rate")
 _APPENDIX_A: dict[str, Any] = {

@@ -30,8 +30,6 @@ from cde.batching.clustering import check_pairs, domain_shards
 from cde.progress import progress
 from cde.validation import Positions, Vectors, checked_whole
 
-__all__ = ["communities", "neighbour_graph", "outliers", "spectral_clusters"]
-
 _BLOCK = 1024
 
 

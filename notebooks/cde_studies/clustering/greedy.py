@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from cde.batching.clustering import check_pairs
 from cde.validation import Positions, Vectors, checked_whole
 
-__all__ = ["greedy_plan"]
-
 
 def greedy_plan(
     query_vectors: Vectors,

@@ -30,8 +30,6 @@ from cde_studies.clustering.clustering_recipe import ClusteringRecipe
 from cde_studies.clustering.graphs import communities, outliers, spectral_clusters
 from cde_studies.clustering.greedy import greedy_plan
 
-__all__ = ["Material", "Way", "surrogate_seconds", "train_way", "ways"]
-
 #: batches of hard negatives have so many texts for each pair of others (a query, two documents)
 _TEXTS_WITH_NEGATIVE = 1.5
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from cde.validation import Positions, Vectors
 
-__all__ = ["printed_loss", "stated_loss", "weights_of_negatives"]
-
 
 def weights_of_negatives(
     queries: Vectors,

@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-__all__ = ["first_occurrences"]
-
 #: texts that agree in a whole band of their signatures are compared; at Jaccard 0.8 and 64
 #: permutations a pair escapes all sixteen bands with probability (1 − 0.8⁴)¹⁶ ≈ 0.02 %
 BAND = 4

@@ -23,15 +23,6 @@ from filelock import FileLock
 from cde.progress import progress
 from cde.storage import end_with, read_sealed, remove_leftovers, unsealed, write_sealed
 
-__all__ = [
-    "carried_table",
-    "digest_of_table",
-    "distribution_key",
-    "kept_table",
-    "package_folder",
-    "read_in_processes",
-]
-
 
 def package_folder(package: str) -> Path:
     """Where an installed package's files lie; it is not imported."""

@@ -42,8 +42,6 @@ from cde_studies.collections.installed import (
     read_in_processes,
 )
 
-__all__ = ["Kind", "Part", "corpora", "load_pairs", "table"]
-
 #: what a query is: the name of what is described, or the description's first sentence
 Kind = Literal["names", "sentences"]
 #: which corpora

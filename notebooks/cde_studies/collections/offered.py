@@ -10,8 +10,6 @@ from cde.data.sets import Pairs, RetrievalSet
 from cde.data.sources import Source
 from cde_studies.collections import manuals, pydocs
 
-__all__ = ["Manuals", "Pydocs"]
-
 
 class Pydocs:
     """`pydocs` (training pairs: of the packages that training may see), `pydocs/<package>`, and

@@ -34,8 +34,6 @@ from cde_studies.collections.installed import (
     read_in_processes,
 )
 
-__all__ = ["HELD_OUT", "PACKAGES", "TRAINING", "load_pairs", "load_retrieval"]
-
 # Tests are not documentation; the others repeat one template hundreds of times over.
 _SKIPPED_FOLDERS = frozenset({"tests", "test", "testing", "_tests"})
 _SKIPPED_PARTS = {"transformers": {"models"}, "torch": {"_inductor", "_dynamo"}}

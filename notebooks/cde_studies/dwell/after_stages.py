@@ -24,19 +24,6 @@ from cde_studies.dwell.span_corruption import span_accuracy
 from cde_studies.dwell.substrings import substring_similarity
 from cde_studies.dwell.tables import changes, declines, room
 
-__all__ = [
-    "CHAINS",
-    "RELATIVE",
-    "ROTARY",
-    "SHUFFLED",
-    "UNTRAINED",
-    "WRITTEN",
-    "by_window",
-    "first_minus_last",
-    "rows_of_chains",
-    "rows_of_spans",
-]
-
 #: the chains of Table 5; see `cde_studies.dwell.recipe`
 CHAINS = ("language model", "crops", "tuned alone", "tuned without crops", "tuned", "tuned again")
 #: language models whose spans are probed, by their positions; and one before its first step

@@ -29,8 +29,6 @@ from cde.models import BiEncoder
 from cde.retrieval import Encoder
 from cde_studies.dwell.substrings import segments
 
-__all__ = ["BothOrders", "calibrated", "even_out"]
-
 _NAME = "evened out"
 
 

@@ -39,8 +39,6 @@ from cde_studies.dwell.encoder_decoder import EncoderDecoder
 from cde_studies.dwell.span_corruption import pretrain
 from cde_studies.dwell.substrings import segments, token_spans
 
-__all__ = ["Phase", "crop_pairs", "shuffle_segments", "train_phase"]
-
 #: the version of the procedure of each phase, beside that of every training run; see
 #: `cde.training.runs.PROCEDURE`
 PROCEDURE = 1

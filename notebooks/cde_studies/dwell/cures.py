@@ -56,17 +56,6 @@ from cde_studies.dwell.sensitivity import index_of_means
 from cde_studies.dwell.substrings import fewer_tokens
 from cde_studies.recipes import changed, profile_values
 
-__all__ = [
-    "ARMS",
-    "PARAMETERS",
-    "REFERENCES",
-    "Arm",
-    "CureRecipe",
-    "cure_recipe",
-    "source_of",
-    "thirds",
-]
-
 #: settings of the recipe that a chapter's parameters of the same name replace
 PARAMETERS = ("layers", "steps", "batch_size", "learning_rate", "pairs", "queries")
 

@@ -33,8 +33,6 @@ from cde.models.configuration import check_settings
 from cde.models.encoder import Encoder, PromptedEncoder, load_tokenizer, save_folder
 from cde.models.weights import fetch_folder, fill, read_config, read_weights
 
-__all__ = ["EncoderDecoder", "EncoderDecoderConfig", "Rotation", "rotary_frequencies"]
-
 _NAME = "cde_rotary"
 
 

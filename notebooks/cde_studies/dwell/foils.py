@@ -31,8 +31,6 @@ from cde.validation import encoded
 from cde_studies.dwell.passages import Passages, ask, sentences_of, texts_of
 from cde_studies.intervals import clustered_interval
 
-__all__ = ["FOILS", "foil_rows", "foils"]
-
 #: what is set against the answer
 FOILS = ("control", "early", "short", "literal", "combined")
 _AROUND = 4  # sentences of other sources on either side

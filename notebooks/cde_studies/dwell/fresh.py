@@ -42,19 +42,6 @@ from cde_studies.dwell.recipe import dwell_recipe
 from cde_studies.dwell.substrings import fewer_tokens, token_spans
 from cde_studies.intervals import clustered_interval
 
-__all__ = [
-    "COLLECTIONS",
-    "LENGTHS",
-    "Probed",
-    "at_hand",
-    "encoder_of",
-    "fresh_passages",
-    "length_group",
-    "probe_at_full_power",
-    "rows_with_clusters",
-    "unmoved",
-]
-
 _JOINED = " joined"
 #: what is probed, where it is at hand
 COLLECTIONS = ("squad-dev", "squad-dev joined", "covidqa-passages", "pydocs")

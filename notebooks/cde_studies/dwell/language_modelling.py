@@ -24,8 +24,6 @@ from cde.models.encoder import tokenise
 from cde.storage import content_hash
 from cde.training.trainer import Loop
 
-__all__ = ["bare_ids", "stretch", "train_on_stretches"]
-
 Ids = NDArray[np.int32]
 Spoilt = TypeVar("Spoilt")
 

@@ -19,8 +19,6 @@ from typing import NamedTuple
 from cde.validation import checked_whole
 from cde_studies.dwell.passages import Passages, Span, ask, texts_of
 
-__all__ = ["join_paragraphs"]
-
 _BETWEEN = "\n\n"
 
 

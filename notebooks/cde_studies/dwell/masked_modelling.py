@@ -28,8 +28,6 @@ from cde.models import BiEncoder
 from cde.models.encoder import padded, tokenise
 from cde_studies.dwell.language_modelling import bare_ids, train_on_stretches
 
-__all__ = ["Masked", "mask_tokens", "masked_loss", "pretrain_masked"]
-
 Ids = NDArray[np.int32]
 
 

@@ -27,8 +27,6 @@ from cde_studies.dwell.fresh import Probed, encoder_of, fresh_passages, unmoved
 from cde_studies.dwell.passages import Passages
 from cde_studies.dwell.sensitivity import index_share, position_sensitivity
 
-__all__ = ["STARTS", "by_written_place", "sensitivity_rows", "tables_of_scores", "written_place"]
-
 #: characters at which a group begins, as in SQuAD-PosQ
 STARTS = (0, 100, 200, 300, 400, 500)
 _THIRDS = ("beginning", "middle", "end")

@@ -34,8 +34,6 @@ from cde_studies.dwell.substrings import substring_similarity
 from cde_studies.dwell.tables import changes, declines, room
 from cde_studies.recipes import changed, profile_values
 
-__all__ = ["ARMS", "DIFFERENCES", "PARAMETERS", "OtherCauses", "change_of_decline", "other_causes"]
-
 #: settings of the arms that a chapter's parameters of the same name replace
 PARAMETERS = ("steps", "batch_size", "layers", "context_size", "max_tokens")
 

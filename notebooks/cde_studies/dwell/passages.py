@@ -35,8 +35,6 @@ from numpy.typing import NDArray
 from cde.data import RetrievalSet, load_pairs, load_retrieval
 from cde.progress import progress
 
-__all__ = ["MSMARCO", "Passages", "ask", "load_passages", "match_passages", "texts_of"]
-
 #: MS MARCO on the Hub, for `load_passages`: its documents, and its passages, which ask the same
 #: queries
 MSMARCO = {

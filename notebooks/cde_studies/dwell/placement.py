@@ -21,8 +21,6 @@ from cde.retrieval import Encoder, Ranker
 from cde_studies.dwell.passages import Passages, ask, texts_of
 from cde_studies.dwell.probes import moved_versions, scores_by_place
 
-__all__ = ["PLACES", "Placed", "at_the_beginning", "halves", "means_by_place", "placed_pairs"]
-
 #: places that a passage is moved to, from the first to the last
 PLACES = 10
 #: how probable each place is; None leaves documents as they were written

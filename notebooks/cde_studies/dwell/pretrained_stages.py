@@ -55,16 +55,6 @@ from cde_studies.dwell.substrings import segments, substring_similarity
 from cde_studies.dwell.tables import declines, room
 from cde_studies.recipes import profile_values
 
-__all__ = [
-    "CHAINS",
-    "REFERENCES",
-    "PretrainedStages",
-    "first_halves",
-    "pretrained_stages",
-    "share_of_bm25",
-    "with_new_positions",
-]
-
 #: the version of `start` and `masked`; the other stages are runs of `cde.train`
 PROCEDURE = 1
 MASKED, CROPS, TUNED = "masked", "crops", "tuned"

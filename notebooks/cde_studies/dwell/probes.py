@@ -30,8 +30,6 @@ from cde.validation import encoded
 from cde_studies.dwell.passages import Passages, ask, texts_of
 from cde_studies.dwell.substrings import begins_word, fewer_tokens, leading_blank, token_spans
 
-__all__ = ["move_passage", "moved_passage", "moved_versions", "scores_by_place"]
-
 Span = tuple[int, int]
 
 

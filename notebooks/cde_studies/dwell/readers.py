@@ -29,8 +29,6 @@ from cde_studies.dwell.probes import moved_passage
 from cde_studies.dwell.recipe import CHAINS, DwellRecipe
 from cde_studies.dwell.tables import rows_by_place
 
-__all__ = ["Kept", "Reader", "probe_places", "reader"]
-
 _PORTION = 512  # texts between two saves
 
 

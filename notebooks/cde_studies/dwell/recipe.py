@@ -46,8 +46,6 @@ from cde_studies.dwell.substrings import fewer_tokens
 from cde_studies.leaks import kept_count
 from cde_studies.recipes import changed, chosen, profile_values
 
-__all__ = ["CHAINS", "PARAMETERS", "DwellRecipe", "dwell_recipe", "dwell_recipe_of"]
-
 #: settings of the recipe that a chapter's parameters of the same name replace
 PARAMETERS = ("share_of_steps", "data", "documents", "queries", "episodes")
 #: names of the chains in the table above

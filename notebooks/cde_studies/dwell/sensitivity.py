@@ -34,8 +34,6 @@ from numpy.typing import NDArray
 from cde.intervals import Interval
 from cde.validation import checked_whole
 
-__all__ = ["Sensitivity", "index_of_means", "index_share", "position_sensitivity"]
-
 #: rounding of sums: two orders of the same numbers count as equal
 _ROUNDING = 1e-9
 

@@ -31,8 +31,6 @@ from cde.validation import checked_whole
 from cde_studies.dwell.encoder_decoder import EncoderDecoder
 from cde_studies.dwell.language_modelling import bare_ids, train_on_stretches
 
-__all__ = ["Corrupted", "corrupt", "pretrain", "sentinels", "span_accuracy", "windows_corrupted"]
-
 Ids = NDArray[np.int32]
 
 

@@ -22,16 +22,6 @@ from cde.progress import progress
 from cde.retrieval import Encoder
 from cde.validation import encoded
 
-__all__ = [
-    "Similarities",
-    "begins_word",
-    "fewer_tokens",
-    "leading_blank",
-    "segments",
-    "substring_similarity",
-    "token_spans",
-]
-
 
 def token_spans(text: str, tokenizer: Any) -> tuple[list[int], NDArray[np.int64]]:
     """The ids of a text's tokens, without special ones and without truncation; and where each

@@ -18,19 +18,6 @@ from cde.intervals import mean_interval
 from cde_studies.dwell.passages import Passages
 from cde_studies.dwell.substrings import Similarities
 
-__all__ = [
-    "best_by_others",
-    "changes",
-    "decline_by_order",
-    "declines",
-    "lack_of_decline",
-    "room",
-    "rows_by_place",
-    "rows_by_segment",
-    "starts_row",
-    "tested_seeds",
-]
-
 #: seeds of the chains of pretrained layers at `laptop` that had been compared before more were
 #: trained
 LOOKED_AT = frozenset(range(5))

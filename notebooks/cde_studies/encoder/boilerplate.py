@@ -34,14 +34,6 @@ from cde_studies.motivation.headroom import TermMatrix
 from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.recipes import EvaluationSet, Recipe
 
-__all__ = [
-    "GATED_READER",
-    "Boilerplate",
-    "BoilerplateRecipe",
-    "GradedBoilerplate",
-    "search_by_counting",
-]
-
 #: what the recipe's encoder has at every scale: `cde.TrainConfig` of a lookup in word embeddings
 GATED_READER: dict[str, Any] = {
     "attention": "gated",

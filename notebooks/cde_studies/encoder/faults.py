@@ -37,8 +37,6 @@ from cde.progress import progress
 from cde.retrieval import evaluate
 from cde.training import Processes, TrainConfig, Trainer, build_model, differing_process
 
-__all__ = ["ARMS", "Task", "train_arms"]
-
 #: how many processes → the arms that they train
 ARMS = {
     1: ("one process",),

@@ -25,16 +25,6 @@ from cde.models.configuration import ContextualConfig
 from cde_studies.encoder.text_game import TextGame
 from cde_studies.encoder.word_game import Corpus, WordGame, bag_scores, context_idf, mean_ndcg
 
-__all__ = [
-    "FIRST_WORD",
-    "GameSettings",
-    "game_encoder",
-    "match_queries_to_keys",
-    "reference",
-    "text_variants",
-    "variants",
-]
-
 #: the token of word 0; token 0 is padding
 FIRST_WORD = 1
 _TEST_SEED = 10**6

@@ -31,8 +31,6 @@ from cde_studies.encoder.game_players import FIRST_WORD, GameSettings, game_enco
 from cde_studies.encoder.text_game import TextGame
 from cde_studies.encoder.word_game import Corpus, mean_ndcg
 
-__all__ = ["CONTEXTS", "play", "play_all"]
-
 #: the version of this procedure; see `cde.training.runs.PROCEDURE`
 PROCEDURE = 1
 #: what an encoder reads at test time

@@ -24,18 +24,6 @@ from cde.progress import progress
 from cde_studies.encoder.timing import in_turns, ratios
 from cde_studies.encoder.untrained import on_purpose
 
-__all__ = [
-    "exchanged",
-    "largest_change",
-    "minilm_encoders",
-    "null_changes",
-    "order_changes",
-    "parameter_count",
-    "parameter_counts",
-    "relative_times",
-    "token_ids",
-]
-
 Tokens = tuple[Tensor, Tensor]
 Arms = Mapping[tuple[str, str], ContextualEncoder]
 

@@ -26,8 +26,6 @@ from cde_studies.encoder.properties import Tokens, exchanged, largest_change, pa
 from cde_studies.encoder.untrained import on_purpose, untrained_published
 from cde_studies.sweeps import ndcg_by_query
 
-__all__ = ["checkpoints", "part_scores", "pass_changes", "published_passes"]
-
 
 def part_scores(
     parts: Mapping[str, Mapping[str, Any]],

@@ -24,16 +24,6 @@ from cde.training.step import BatchTexts, backward, cached_backward, sorted_chun
 from cde_studies.encoder.timing import peak_memory
 from cde_studies.recipes import Recipe
 
-__all__ = [
-    "Step",
-    "context_steps",
-    "gradients",
-    "random_step",
-    "step_in_contexts",
-    "step_memory",
-    "steps_to_time",
-]
-
 Texts = list[NDArray[np.int32]]
 
 

@@ -31,8 +31,6 @@ from cde.storage import content_hash
 from cde_studies.collections.pydocs import PACKAGES
 from cde_studies.encoder.word_game import Corpus, choose
 
-__all__ = ["PACKAGES_KEPT", "TextGame", "TextWords", "of_test", "text_words"]
-
 _WORD = re.compile(r"[a-z]{2,}")
 #: documents that a word must stand in, and the share of documents that it may stand in
 _FEW, _MANY = 20, 0.03

@@ -25,8 +25,6 @@ import torch
 
 from cde.progress import progress
 
-__all__ = ["in_own_processes", "in_turns", "memory_is_measured", "peak_memory", "ratios"]
-
 
 def in_turns(jobs: Mapping[str, Callable[[], Any]], rounds: int) -> pd.DataFrame:
     """Seconds of each job in each round, after one round to warm up: step (the name), round (from

@@ -18,14 +18,6 @@ from cde.models.configuration import ContextualConfig
 from cde.models.contextual import ContextualEncoder
 from cde.models.published import published_config
 
-__all__ = [
-    "UNTRAINED_FAMILIES",
-    "on_purpose",
-    "untrained_arms",
-    "untrained_encoder",
-    "untrained_published",
-]
-
 _SMALL = {
     "vocab_size": 30528,  # of bert-base-uncased, so that MiniLM's tokenizer fits
     "hidden_size": 64,

@@ -24,8 +24,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-__all__ = ["Corpus", "WordGame", "bag_scores", "choose", "context_idf", "mean_ndcg"]
-
 _CUT, _TIE = 10, 1e-6
 
 

@@ -25,14 +25,6 @@ from cde_studies.motivation.word_counts import (
     idf_divergence_of_counts,
 )
 
-__all__ = [
-    "REFERENCE",
-    "LatentSemanticAnalysis",
-    "collection_leads",
-    "lead_correlations",
-    "package_leads",
-]
-
 #: stands in for MS MARCO, the paper's training corpus
 REFERENCE = "beir/msmarco-dl19-sub"
 

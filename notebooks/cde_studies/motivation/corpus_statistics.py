@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from cde.models.encoder import tokenise
 from cde_studies.motivation.word_counts import document_frequencies
 
-__all__ = ["Counts", "Moments", "inverse_document_frequency", "shrunk_covariance"]
-
 Vectors = NDArray[np.float32]
 
 

@@ -45,19 +45,6 @@ from cde_studies.motivation.corpus_statistics import Counts, Moments
 from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.motivation.word_counts import idf_divergence_of_counts
 
-__all__ = [
-    "GENERAL",
-    "LONGEST",
-    "NONE",
-    "OTHERS",
-    "WAYS",
-    "PooledMiniLM",
-    "TermMatrix",
-    "centre",
-    "headroom",
-    "whiten",
-]
-
 Vectors = NDArray[np.float32]
 Scores = NDArray[np.float32]
 _BySource = dict[str, NDArray[np.float64]]

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from cde.intervals import RESAMPLES, Interval, run_interval
 from cde_studies.motivation.headroom import GENERAL, NONE, OTHERS
 
-__all__ = ["Headroom", "correlation_over_pairs", "mean_over_pairs"]
-
 Table = NDArray[np.float64]
 
 

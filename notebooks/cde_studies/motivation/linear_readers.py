@@ -12,8 +12,6 @@ from cde.adaptation import LinearReader
 from cde.storage import atomic_path
 from cde.validation import array_of_numbers, checked_number, checked_text
 
-__all__ = ["fit_reader", "save_reader"]
-
 
 def fit_reader(
     documents: NDArray[Any], queries: NDArray[Any], ridge: float = 0.03, encoder: str = ""

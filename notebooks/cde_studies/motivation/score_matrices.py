@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
 
-__all__ = ["JudgedMatrix"]
-
 _CUT = 10
 
 

@@ -50,18 +50,6 @@ from cde_studies.motivation.linear_readers import fit_reader, save_reader
 from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.recipes import COLLECTIONS
 
-__all__ = [
-    "JUDGED",
-    "Asked",
-    "CorpusMeans",
-    "corpus_means",
-    "judged",
-    "least_near",
-    "manuals_of",
-    "search_all",
-    "sources_of_pairs",
-]
-
 Vectors = NDArray[np.float32]
 
 #: collections that people judged: those of the recipes

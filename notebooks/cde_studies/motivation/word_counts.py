@@ -37,8 +37,6 @@ from numpy.typing import NDArray
 
 from cde.lexical import split_into_terms
 
-__all__ = ["Divergence", "document_frequencies", "idf_divergence_of_counts", "sparse_vectors"]
-
 Vectors = NDArray[np.float32]
 #: formulas of a distance
 Divergence = Literal["expected", "sum", "shared"]

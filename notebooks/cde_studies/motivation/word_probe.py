@@ -17,8 +17,6 @@ import pandas as pd
 
 from cde.data import RetrievalSet
 
-__all__ = ["probe_words"]
-
 _LEAST = 3  # documents with a word, and without it, that an area under the curve needs
 
 

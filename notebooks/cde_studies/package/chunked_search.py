@@ -40,8 +40,6 @@ from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.package.late_chunks import encode_chunks
 from cde_studies.package.long_documents import tokens_of
 
-__all__ = ["search_in_chunks"]
-
 Vectors = NDArray[np.float32]
 Spans = list[list[tuple[int, int]]]
 

@@ -24,8 +24,6 @@ from cde.products import multiplying
 from cde.progress import progress
 from cde.validation import Vectors, checked_whole, encodable
 
-__all__ = ["encode_chunks"]
-
 
 def encode_chunks(
     encoder: BiEncoder,

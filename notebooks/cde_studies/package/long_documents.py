@@ -30,8 +30,6 @@ from cde_studies.collections import manuals
 from cde_studies.dwell.longer_documents import join_paragraphs
 from cde_studies.dwell.passages import Passages, load_passages, texts_of
 
-__all__ = ["ARTICLES", "LONGEST", "SHORTEST", "articles", "joined_manuals", "long_docstrings"]
-
 #: tokens of a document, with its two marks
 SHORTEST, LONGEST = 512, 2048
 #: of `$CDE_DATA`

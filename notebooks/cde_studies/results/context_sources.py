@@ -31,15 +31,6 @@ from cde_studies.recipes import EvaluationSet, Recipe
 from cde_studies.results.frozen_encoder import LEXICAL, MINILM
 from cde_studies.sweeps import score_references, sweep
 
-__all__ = [
-    "follows_statistics",
-    "load_sources",
-    "own_corpus_gains",
-    "search_in_every_context",
-    "search_with_all",
-    "search_with_sizes",
-]
-
 
 def search_in_every_context(
     model: ContextualEncoder,

@@ -43,18 +43,6 @@ from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.sweeps import context_texts
 from cde_studies.workers import in_workers
 
-__all__ = [
-    "ARMS",
-    "DAY",
-    "curves",
-    "on_manuals",
-    "panel",
-    "scores_on_the_way",
-    "train",
-    "train_all",
-    "training_pairs",
-]
-
 Kind = Literal["near", "far"]
 Vectors = NDArray[np.float32]
 

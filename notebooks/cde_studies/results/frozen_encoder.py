@@ -37,16 +37,6 @@ from cde_studies.recipes import (
 from cde_studies.results.movement import moved_between_corpora
 from cde_studies.sweeps import Context, score_references, sweep
 
-__all__ = [
-    "LEXICAL",
-    "MINILM",
-    "PARAMETERS",
-    "beside_minilm",
-    "real_and_made",
-    "taught_recipe",
-    "with_reader",
-]
-
 #: what readers are compared with
 MINILM, LEXICAL = "MiniLM itself", "BM25"
 

@@ -15,19 +15,6 @@ from cde.models import ContextualEncoder
 from cde_studies.recipes import EvaluationSet
 from cde_studies.results.squares import NULL
 
-__all__ = [
-    "ALL_REAL",
-    "KINDS",
-    "OWN_OTHER",
-    "TIE",
-    "moved_and_changed",
-    "moved_between_corpora",
-    "movement",
-    "movement_by_kind",
-    "nearest",
-    "on_axes",
-]
-
 Vectors = NDArray[np.float64]
 #: difference of cosines that is none: documents that are cut to the same tokens have one vector
 TIE = 1e-6

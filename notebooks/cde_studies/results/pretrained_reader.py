@@ -29,8 +29,6 @@ from cde.training.trainer import build_model
 from cde_studies.collections.pydocs import TRAINING
 from cde_studies.collections.pydocs import load_pairs as load_docstrings
 
-__all__ = ["GATE", "GATES", "reader_config", "reading_pairs", "train_reader", "with_trained_reader"]
-
 #: what the reader adds is multiplied by this after training
 GATE = 0.25
 #: packages on which `GATE` was chosen; the reader has not seen them

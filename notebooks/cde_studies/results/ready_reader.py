@@ -22,8 +22,6 @@ from cde_studies.results import pretrained_reader
 from cde_studies.results.context_sources import of_pairs
 from cde_studies.sweeps import score_in_contexts
 
-__all__ = ["JUDGED", "ReadyReader", "gains_by_set"]
-
 #: collections of $CDE_DATA/beir that the card is tested on
 JUDGED = ["cacm", "cisi", "climate-fever-evidence", "cosqa", "covidqa-docs", "covidqa-passages"]
 JUDGED += ["cranfield", "csfcube", "dbpedia-entity-sub", "med", "msmarco-dl19-sub", "quora-sub"]

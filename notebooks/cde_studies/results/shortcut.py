@@ -24,8 +24,6 @@ from cde.intervals import holm, paired_test
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, rank, rerank, score_queries
 
-__all__ = ["FULL", "Shortcut", "search_by_depth"]
-
 #: how full search is marked where a depth is asked for
 FULL = 0
 Scores = NDArray[np.float64]

@@ -23,8 +23,6 @@ from cde_studies.intervals import best_on_grid, correlation_interval
 from cde_studies.recipes import Recipe
 from cde_studies.sweeps import Sweep, sweep
 
-__all__ = ["SizeSweep", "sweep_second_phase", "sweep_sizes"]
-
 
 @dataclass(frozen=True)
 class SizeSweep(Sweep):

@@ -22,8 +22,6 @@ from cde.progress import progress
 from cde_studies.recipes import EvaluationSet
 from cde_studies.sweeps import ndcg_by_query
 
-__all__ = ["APART", "NULL", "OTHERS", "Squares", "search_squares"]
-
 _Scores = dict[tuple[str, str], NDArray[np.float64]]
 
 #: the context of the domain that is searched, without any document that is searched

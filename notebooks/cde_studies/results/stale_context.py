@@ -33,16 +33,6 @@ from cde.retrieval import score_queries, search
 from cde_studies.recipes import EvaluationSet
 from cde_studies.results.staleness import moved, vector_drift, vocabulary_drift
 
-__all__ = [
-    "MEASURES",
-    "STALE",
-    "WAYS",
-    "largest_catching_limit",
-    "lose_context",
-    "replaced",
-    "trigger_elsewhere",
-]
-
 Vectors = NDArray[np.float32]
 #: what can be done when the corpus has changed, as described above
 WAYS = ("re-embedded", "stale", "mixed, new queries", "mixed, old queries")

@@ -30,8 +30,6 @@ from numpy.typing import ArrayLike, NDArray
 from cde.validation import checked_texts
 from cde_studies.motivation.word_counts import document_frequencies
 
-__all__ = ["MOVED_LIMIT", "moved", "vector_drift", "vocabulary_drift"]
-
 #: embed again where a new context moves documents by more than this share of the distance between
 #: them: in the chapter `drift` less than that had cost no more than a point, as far as was visible
 MOVED_LIMIT = 0.25

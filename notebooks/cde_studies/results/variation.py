@@ -20,8 +20,6 @@ from cde.progress import progress
 from cde_studies.recipes import Recipe
 from cde_studies.sweeps import ndcg_by_query
 
-__all__ = ["PRECISIONS", "sources_of_variation", "variation"]
-
 #: what the same run is repeated in
 PRECISIONS = ("auto", "float32")
 

@@ -25,8 +25,6 @@ from cde.models import ContextualEncoder
 from cde.models.encoder import padded, tokenise
 from cde.validation import encoded
 
-__all__ = ["DocumentShares", "shares_read", "word_weights"]
-
 
 def _plain(word: str) -> str:
     return "".join(letter for letter in word.lower() if letter.isalnum())

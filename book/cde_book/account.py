@@ -16,7 +16,6 @@ class Account:
     """What a page has read and found."""
 
     read: set[str] = field(default_factory=set)  # records looked for: paths below the checkout
-    proofs: dict[str, str] = field(default_factory=dict)  # record → what differs; "": it holds
     shared: set[str] = field(default_factory=set)  # hashes of recipes whose overlap is shown
     measured: list[Any] = field(default_factory=list)  # measurements of claims, in their order
     gates: dict[tuple[str, str], Any] = field(default_factory=dict)  # (scale, gate) → its reading

@@ -72,7 +72,6 @@ class Execution:
     platform: str = ""
     answer: str = ""
     measurements: list[dict[str, Any]] = field(default_factory=list)
-    proofs: dict[str, str] = field(default_factory=dict)
     memory: float = 0.0  # GiB that the kernel held at the most; 0 is unknown
     error: str = ""
     executed: str = ""  # sha256 of the executed notebook

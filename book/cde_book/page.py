@@ -34,25 +34,9 @@ from cde_book.ledger import ledger
 from cde_book.markup import Box, inert, render
 from cde_book.records import TIMES
 from cde_book.run_mode import this_run
-from cde_studies.intervals import mean_and_interval, mean_and_spread
+from cde_studies.intervals import mean_and_interval as mean_and_interval
+from cde_studies.intervals import mean_and_spread as mean_and_spread
 from cde_studies.profiles import PROFILES, making
-
-__all__ = [
-    "PROFILES",
-    "answer",
-    "claims_under_test",
-    "experiment",
-    "finish",
-    "folded",
-    "imported_modules",
-    "in_numbers",
-    "mean_and_interval",
-    "mean_and_spread",
-    "provenance",
-    "settings",
-    "show_configurations_as_tables",
-    "show_source",
-]
 
 #: files that a chapter's pages are made of, beside the modules that it imports
 _READ_ALONG = {
@@ -322,7 +306,6 @@ def finish() -> None:
         "data": dict(data_account.loaded),
         "asked": sorted(data_account.asked),
         "records": sorted(account.read),
-        "proofs": dict(account.proofs),
         "device": describe(),
         "python": platform.python_version(),
         "platform": platform.platform(),

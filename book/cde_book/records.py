@@ -288,7 +288,6 @@ def _compare(
             continue
         then = _renamed(record["proof"]["rows"], record)
         difference = differences(then[[column for column in then if column not in varies]], kept)
-        account.proofs[one] = difference
         state = {"record": content_hash([path.read_bytes()]), "differences": difference}
         write_json(_kept_state(path), {"format": 2, **state, "time": now()})
 

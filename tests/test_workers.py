@@ -32,13 +32,19 @@ def die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.fixture
+def two_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDE_JOBS", "2")
+
+
+@pytest.mark.usefixtures("two_jobs")
 def test_a_killed_worker_costs_its_task_and_what_the_pool_was_at(tmp_path: Path) -> None:
     items = [(tmp_path, number) for number in range(6)]
-    done = in_workers(squared, items, "squaring", jobs=2)
+    done = in_workers(squared, items, "squaring")
     assert done == [number**2 for number in range(6)]
     assert (tmp_path / "died").exists() and len(list(tmp_path.glob("2-*"))) == 2
     with pytest.raises(RuntimeError, match="3 times in a row.*fewer jobs than 2"):
-        in_workers(die, [0, 1], "dying", jobs=2)
+        in_workers(die, [0, 1], "dying")
 
 
 def test_threads_and_numbers_of_no_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,18 +54,17 @@ def test_threads_and_numbers_of_no_processes_are_refused(monkeypatch: pytest.Mon
         pytest.raises(ValueError, match="share torch's random state"),
     ):
         in_workers(abs, [1, 2], "")
-    for jobs in (0, "all", 1.5):
-        with pytest.raises(ValueError, match="give a number of processes"):
-            in_workers(abs, [1, 2], "", jobs=jobs)  # type: ignore[arg-type]
-    monkeypatch.setenv("CDE_JOBS", "many")
-    with pytest.raises(ValueError, match="CDE_JOBS is 'many'"):
-        in_workers(abs, [1, 2], "")
+    for jobs in ("0", "many", "1.5"):
+        monkeypatch.setenv("CDE_JOBS", jobs)
+        with pytest.raises(ValueError, match=f"CDE_JOBS is '{jobs}': give a number of processes"):
+            in_workers(abs, [1, 2], "")
 
 
 def setting(name: str) -> str | None:
     return os.environ.get(name)
 
 
+@pytest.mark.usefixtures("two_jobs")
 def test_a_pool_that_is_running_takes_over_the_settings_of_each_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -70,7 +75,7 @@ def test_a_pool_that_is_running_takes_over_the_settings_of_each_call(
                 monkeypatch.delenv(name, raising=False)
             else:
                 monkeypatch.setenv(name, value)
-        assert in_workers(setting, names, "reading", jobs=2) == [value] * 3
+        assert in_workers(setting, names, "reading") == [value] * 3
 
 
 def told(pipe: Path) -> str:
@@ -83,8 +88,9 @@ def tell(pipe: Path) -> str:
     return "at once"
 
 
+@pytest.mark.usefixtures("two_jobs")
 def test_what_ends_last_keeps_the_place_of_its_item(tmp_path: Path) -> None:
     """The first task waits for the second."""
     os.mkfifo(tmp_path / "pipe")
-    found = in_workers(lambda task: task(tmp_path / "pipe"), [told, tell], "telling", jobs=2)
+    found = in_workers(lambda task: task(tmp_path / "pipe"), [told, tell], "telling")
     assert found == ["at last", "at once"]

@@ -4,10 +4,9 @@ anything is loaded.
 Work is counted as is usual. Forward, it is 2 operations a parameter and token (embeddings left
 out), and 4 · keys · dim a layer and token for attention. Backward, it is twice that. Under the
 gradient cache the forward pass runs once more. Memory is Adam's 16 bytes a parameter (weights,
-gradients, two moments, float32) and the graph of one chunk. Processes share a batch's texts, and
-each embeds the whole context, as `Trainer` has it. Hours suppose a share of the GPU's peak that
-such runs reach; texts count at their full length, since a config does not know how long they are.
-So an estimate is right within a factor of two or so.
+gradients, two moments, float32) and the graph of one chunk. Hours suppose a share of the GPU's peak
+that such runs reach; texts count at their full length, since a config does not know how long they
+are. So an estimate is right within a factor of two or so.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from transformers import AutoConfig
 from cde.training.configuration import TrainConfig
 
 _H100 = 989e12  # dense bfloat16 operations a second, by NVIDIA's data sheet
+_REACHED = 0.4  # share of its peak that a GPU reaches in such runs
 
 
 @dataclass(frozen=True)
@@ -48,23 +48,11 @@ class Estimate:
     """What a run would cost."""
 
     steps: int
-    pairs: int
     tokens: int
     parameters: int
     operations: float
     memory: float
     gpu_hours: float
-
-    def shown(self) -> dict[str, str]:
-        """The numbers that a reader asks for, as text."""
-        return {
-            "steps": f"{self.steps:,}",
-            "tokens a step": f"{self.tokens:,}",
-            "parameters": f"{self.parameters / 1e6:.0f} million",
-            "GiB a GPU": f"{self.memory:.0f}",
-            "GPU hours": f"{self.gpu_hours:,.0f}",
-            "days on 8 GPUs": f"{self.gpu_hours / 8 / 24:.1f}",
-        }
 
 
 def _shape(start: str) -> Shape:
@@ -81,10 +69,8 @@ def _shape(start: str) -> Shape:
     )
 
 
-def estimate(
-    config: TrainConfig, gpus: int = 1, peak: float = _H100, share: float = 0.4
-) -> Estimate:
-    """The cost of a run."""
+def estimate(config: TrainConfig, peak: float = _H100) -> Estimate:
+    """The cost of a run on GPUs of so many operations a second at their peak."""
     shape = _shape(config.start)
     layers = config.layers or shape.layers
     texts = config.batch_size * (
@@ -105,9 +91,8 @@ def estimate(
     )
     parameters = shape.parameters(layers) + shape.vocabulary * shape.dim
     tokens = second
-    # each embeds the context
-    first = config.context_size * config.context_tokens * gpus if contextual else 0
     if contextual:
+        first = config.context_size * config.context_tokens
         depth = layers if config.first_stage_layers is None else config.first_stage_layers
         forward += (
             2.0 * first * shape.parameters(depth)
@@ -117,7 +102,7 @@ def estimate(
         tokens += first
     # cached keys and values weigh about a quarter, as in `tokens_in`
     copies = count * (context // 4) if contextual and config.attention == "cached" else 0
-    work = (tokens + copies) / gpus
+    work = tokens + copies
     chunk_tokens, uncached_tokens = config.token_limits(gpu=True)
     chunk = min(chunk_tokens, work)
     cached = work > uncached_tokens
@@ -127,10 +112,9 @@ def estimate(
     graph = 34 * shape.dim * layers * (chunk if cached else work)
     return Estimate(
         steps=config.steps,
-        pairs=config.steps * config.batch_size,
         tokens=tokens,
         parameters=parameters,
         operations=operations,
         memory=(16 * parameters + graph) / 2**30,
-        gpu_hours=operations / (peak * share) / 3600,
+        gpu_hours=operations / (peak * _REACHED) / 3600,
     )

@@ -48,7 +48,7 @@ def share_interval(ahead: ArrayLike, over: str) -> Interval:
     return Interval(count / len(array), low, high, len(array), f"{BINOMIAL} over {over}")
 
 
-def clustered_interval(values: ArrayLike, clusters: Sequence[Hashable], seed: int = 0) -> Interval:
+def clustered_interval(values: ArrayLike, clusters: Sequence[Hashable]) -> Interval:
     """Mean of values that come in clusters, with a percentile bootstrap of these, which `n` counts.
     Queries of one document, drawn one by one, would have too narrow an interval.
 
@@ -70,7 +70,7 @@ def clustered_interval(values: ArrayLike, clusters: Sequence[Hashable], seed: in
     if np.ptp(array) == 0:
         return Interval(float(array[0]), float(array[0]), float(array[0]), count, EQUAL)
     sums, sizes = (np.bincount(which, weights, count) for weights in (array, None))
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     drawn = []
     for start in range(0, RESAMPLES, 100):
         part = min(100, RESAMPLES - start)
@@ -211,8 +211,8 @@ def mean_and_interval(values: ArrayLike, digits: int | None = None) -> str:
     return interval_text(over.estimate, over.low, over.high, digits)
 
 
-def smallest_tolerance(interval: Interval, power: float = 0.8) -> float:
-    """The smallest tolerance within which such a measurement shows equality with this power.
+def smallest_tolerance(interval: Interval) -> float:
+    """The smallest tolerance within which such a measurement shows equality with a power of 0.8.
 
     Both ends of the interval have to lie within it, when the truth is in the middle.
 
@@ -222,7 +222,7 @@ def smallest_tolerance(interval: Interval, power: float = 0.8) -> float:
     """
     from scipy import stats
 
-    quantile = stats.t.ppf([0.975, (1 + power) / 2], interval.freedom)
+    quantile = stats.t.ppf([0.975, (1 + 0.8) / 2], interval.freedom)
     return interval.standard_error * float(quantile.sum())
 
 

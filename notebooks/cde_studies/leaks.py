@@ -27,9 +27,7 @@ from cde_studies.collections.duplicates import first_occurrences
 _VERSION = "1"  # of what is counted
 
 
-def shared_with_training(
-    training: Pairs, tests: Iterable[RetrievalSet], threshold: float = 0.8
-) -> pd.DataFrame:
+def shared_with_training(training: Pairs, tests: Iterable[RetrievalSet]) -> pd.DataFrame:
     """What each test set has in common with training, a row for each set, by its name.
 
     Sizes: `documents`, `queries`. Of the documents: `ids`, which carry the id of a training pair;
@@ -47,7 +45,7 @@ def shared_with_training(
     distinct = list(dict.fromkeys(documents))
     searched = [plain(text) for one in tests for text in one.documents]
     # a text is given the earliest one that it is near to, and those of training come first
-    first = first_occurrences([*distinct, *searched], threshold)
+    first = first_occurrences([*distinct, *searched])
     near_of = first[len(distinct) :] < len(distinct)
     rows, start = [], 0
     for one in tests:

@@ -221,15 +221,14 @@ def training_pairs(data: str) -> Pairs:
     return load_pairs(data, split="train") if data.startswith("folder:") else load_pairs(data)
 
 
-def own_tests(pairs: Pairs, most: int = 3) -> list[RetrievalSet]:
-    """Retrieval sets of one's own pairs: queries of the test split, among all documents of their
-    domain.
+def own_tests(pairs: Pairs) -> list[RetrievalSet]:
+    """Retrieval sets of one's own pairs, of the three largest domains: queries of the test split,
+    among all documents of their domain.
     """
     test = pairs.split("test")
     sets = []
-    for domain, _ in Counter(test.domains).most_common(most):
-        every = pairs.select([place for place, one in enumerate(pairs.domains) if one == domain])
-        asked = test.select([place for place, one in enumerate(test.domains) if one == domain])
+    for domain, _ in Counter(test.domains).most_common(3):
+        every, asked = (of.select(np.asarray(of.domains) == domain) for of in (pairs, test))
         # a text that answers several queries is one document
         ids: dict[str, str] = {}
         for name, text in zip(every.ids, every.documents, strict=True):

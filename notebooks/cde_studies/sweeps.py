@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -35,9 +35,6 @@ from cde.progress import progress
 from cde.retrieval import System, evaluate, rank, score_queries
 from cde_studies.intervals import mean_and_spread
 from cde_studies.recipes import EvaluationSet, Recipe
-
-if TYPE_CHECKING:
-    pass
 
 #: which context a contextual encoder reads in a test, as described above
 Context = Literal["own", "other", "apart", "null", "strings", "five", "fixed"]
@@ -57,12 +54,16 @@ class Sweep:
 
     def of(self, context: str | None = None, **wanted: Any) -> pd.DataFrame:
         """The rows that are wanted, in one context."""
+        rows = self._where(wanted)
+        kinds = ("none", "own") if context is None else (context,)
+        return rows[rows["context"].isin(kinds)]
+
+    def _where(self, wanted: Mapping[str, Any]) -> pd.DataFrame:
         rows = self.rows
         for column, value in wanted.items():
             if value is not None:
                 rows = rows[rows[column] == value]
-        kinds = ("none", "own") if context is None else (context,)
-        return rows[rows["context"].isin(kinds)]
+        return rows
 
     def score(
         self,
@@ -101,10 +102,7 @@ class Sweep:
 
     def of_run(self, column: str, **wanted: Any) -> pd.Series[float]:
         """A number of each run, such as loss or accuracy, by seed."""
-        rows = self.rows
-        for name, value in wanted.items():
-            rows = rows[rows[name] == value]
-        return rows.groupby("seed")[column].first()
+        return self._where(wanted).groupby("seed")[column].first()
 
     def has(self, where: str) -> bool:
         """Whether there are sets of a kind, "in" or "out"."""
@@ -124,7 +122,6 @@ def evaluate_in_contexts(
     model: Any,
     tests: Sequence[EvaluationSet],
     contexts: Iterable[Context] = ("own",),
-    seed: int = 0,
     fixed: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """NDCG@10 (0 to 1) of an encoder on each set, in each context: set, where, context, ndcg."""
@@ -141,8 +138,8 @@ def evaluate_in_contexts(
                 )
             encoder: Any = model
             if reads:
-                texts = context_texts(context, documents, model, seed, fixed)
-                encoder = model.with_context(texts, seed=seed)
+                texts = context_texts(context, documents, model, fixed)
+                encoder = model.with_context(texts, seed=0)
             ndcg = evaluate(encoder, test.collection)["ndcg@10"]
             rows.append({"set": test.name, "where": test.where, "context": context, "ndcg": ndcg})
     return pd.DataFrame(rows)
@@ -157,11 +154,7 @@ def ndcg_by_query(
 
 
 def context_texts(
-    context: str,
-    documents: Sequence[str],
-    model: Any,
-    seed: int = 0,
-    fixed: Sequence[str] | None = None,
+    context: str, documents: Sequence[str], model: Any, fixed: Sequence[str] | None = None
 ) -> Sequence[str] | None:
     """The texts that a context is drawn from."""
     if context == "null":
@@ -170,7 +163,7 @@ def context_texts(
         if fixed is None:
             raise ValueError("context 'fixed' is that of a run whose context_from is 'fixed'")
         return fixed
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     if context == "five":
         rows = generator.choice(len(documents), min(_FEW, len(documents)), replace=False)
         return [documents[row] for row in rows]
@@ -188,7 +181,6 @@ def sweep(
     contexts: Iterable[Context] = ("own",),
     tests: Sequence[EvaluationSet] | None = None,
     after: Mapping[str, Any] | None = None,
-    jobs: int | None = None,
 ) -> pd.DataFrame:
     """Train and test every arm with every seed; runs that the store has are read back.
 
@@ -200,7 +192,7 @@ def sweep(
     tests = recipe.tests() if tests is None else tests
     pairs = [(arm, seed) for arm in arms for seed in seeds]
     one = partial(_rows, arms, recipe, tuple(contexts), tests, after)
-    rows = in_workers(one, pairs, "training and testing", jobs=jobs)
+    rows = in_workers(one, pairs, "training and testing")
     return pd.concat(rows, ignore_index=True)
 
 
@@ -250,8 +242,8 @@ def score_references(
 def score_in_contexts(
     models: Mapping[str, ContextualEncoder],
     sets: Sequence[EvaluationSet],
-    contexts: Sequence[str] = ("own", "other"),
-    seed: int = 0,
+    contexts: Sequence[str],
+    seed: int,
 ) -> pd.DataFrame:
     """What each encoder gains over itself without context, on each collection.
 
@@ -261,10 +253,9 @@ def score_in_contexts(
     """
     if "other" in contexts and len(sets) < 2:
         raise ValueError("another collection's context needs a second collection")
-    rows = []
+    rows, first = [], next(iter(models.values()))
     for place, one in enumerate(progress(list(sets), "searching", unit="collections")):
         following = sets[(place + 1) % len(sets)].collection.documents
-        first = next(iter(models.values()))
         plain = ndcg_by_query(first.with_context(None), one.collection, depth=100)
         for name, model in models.items():
             for context in contexts:

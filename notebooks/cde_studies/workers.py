@@ -30,11 +30,7 @@ _SETTINGS = ("CDE_CACHE", "CDE_DATA", "CDE_PRECISION")
 
 
 def in_workers(
-    task: Callable[[Item], Result],
-    items: Sequence[Item],
-    title: str,
-    unit: str = "runs",
-    jobs: int | None = None,
+    task: Callable[[Item], Result], items: Sequence[Item], title: str, unit: str = "runs"
 ) -> list[Result]:
     """What a task gives for each item, in the items' order, behind a progress bar.
 
@@ -42,18 +38,14 @@ def in_workers(
     processors. With one thread (`OMP_NUM_THREADS=1`) numbers are those of a single process; another
     number of threads may move their last digits.
     """
-    found = dict(progress(_as_done(task, items, jobs), title, total=len(items), unit=unit))
+    found = dict(progress(_as_done(task, items), title, total=len(items), unit=unit))
     return [found[place] for place in range(len(items))]
 
 
-def _as_done(
-    task: Callable[[Item], Result], items: Sequence[Item], jobs: int | None
-) -> Iterator[tuple[int, Result]]:
+def _as_done(task: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
     """The place of each item, and what the task gives for it, as they are done."""
     backend, active = get_active_backend()
-    jobs = _wanted(active) if jobs is None else jobs
-    if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs == 0:
-        raise ValueError(f"jobs is {jobs!r}: give a number of processes, or -1 for all processors")
+    jobs = _wanted(active)
     count = backend.effective_n_jobs(jobs)
     if count == 1 or len(items) < 2:
         for place, item in enumerate(items):
@@ -94,8 +86,10 @@ def _wanted(active: int | None) -> int:
     given = os.environ.get("CDE_JOBS")
     if active not in (None, 1) or not given:
         return int(active or 1)
-    if not given.removeprefix("-").isdigit():
-        raise ValueError(f"CDE_JOBS is {given!r}: give a number of processes, or -1")
+    if not given.removeprefix("-").isdigit() or int(given) == 0:
+        raise ValueError(
+            f"CDE_JOBS is {given!r}: give a number of processes, or -1 for all processors"
+        )
     return int(given)
 
 

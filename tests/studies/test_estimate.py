@@ -81,15 +81,6 @@ def test_the_papers_epoch_takes_about_as_long_as_the_paper_says(
     assert 0.5 < estimate(config).gpu_hours / 8 / 24 / days < 2
 
 
-def test_processes_share_the_texts_and_each_embeds_the_context() -> None:
-    plain = TrainConfig(architecture="bi-encoder", layers=2)
-    assert estimate(plain, gpus=4).operations == estimate(plain).operations
-    one, four = (
-        estimate(replace(plain, architecture="contextual"), gpus=count).tokens for count in (1, 4)
-    )
-    assert four - one == 3 * 64 * 64
-
-
 def test_memory_follows_the_chunk_and_not_the_batch_once_gradients_are_cached() -> None:
     config = TrainConfig(batch_size=4096)
     doubled = replace(config, batch_size=8192)

@@ -73,10 +73,9 @@ def test_a_sweep_in_two_processes_has_the_numbers_of_one(
     rows = {}
     for jobs in (1, 2):
         monkeypatch.setenv("CDE_CACHE", str(tmp_path / f"cache-{jobs}"))
+        monkeypatch.setenv("CDE_JOBS", str(jobs))
         recipe = Deadly(str(tmp_path / "died") if jobs == 2 else "", base, (8, 8), {})
         tests = [EvaluationSet("words", TEST, "out")]
-        rows[jobs] = sweep(arms, (0, 1), recipe, tests=tests, jobs=jobs).drop(
-            columns="step_seconds"
-        )
+        rows[jobs] = sweep(arms, (0, 1), recipe, tests=tests).drop(columns="step_seconds")
     assert (tmp_path / "died").exists()
     pd.testing.assert_frame_equal(rows[1], rows[2], check_exact=True)

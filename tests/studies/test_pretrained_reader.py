@@ -38,19 +38,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def vectors(rich: Pairs, monkeypatch: pytest.MonkeyPatch, store: Path) -> Vectors:
     """The texts in a context with a gate, by the reader of that store."""
     monkeypatch.setenv("CDE_CACHE", str(store))
+    monkeypatch.setenv("CDE_PRECISION", "float32")
     config = module.reader_config("smoke")
 
     def encode(gate: float, context: list[str] | None) -> np.ndarray:
-        model = module.with_trained_reader(config, rich, gate, device="cpu", precision="float32")
+        model = module.with_trained_reader(config, rich, gate, 256)
         return model.with_context(context, seed=0).encode_documents(TEXTS)
 
     return encode
 
 
 def test_without_context_or_gate_it_is_the_transformer_to_the_bit(vectors: Vectors) -> None:
-    plain = cde.BiEncoder.from_backbone(
-        "minilm", 1, max_tokens=256, device="cpu", precision="float32"
-    ).encode_documents(TEXTS)
+    plain = cde.BiEncoder.from_backbone("minilm", 1, max_tokens=256).encode_documents(TEXTS)
     np.testing.assert_array_equal(vectors(1.0, None), plain)
     np.testing.assert_array_equal(vectors(0.0, TEXTS), plain)
     assert not np.array_equal(vectors(1.0, TEXTS), plain)

@@ -53,12 +53,6 @@ def test_vector_drift_is_the_distance_of_means_and_knows_no_unit_or_place() -> N
     assert vector_drift(now, before) == pytest.approx(found)
 
 
-def test_several_vectors_a_document_count_as_their_mean() -> None:
-    first, second = RANDOM.normal(size=(2, 40, 3, 8))
-    whole = vector_drift(first, second + 1)
-    assert whole == vector_drift(first.mean(axis=1), second.mean(axis=1) + 1)
-
-
 def test_moved_is_nothing_in_the_same_context_and_one_where_documents_change_places() -> None:
     before = vectors(50)
     assert moved(before, before) == 0

@@ -118,17 +118,15 @@ def on_axes(embedded: Vectors, contexts: Sequence[tuple[str, int]], pictured: in
     return pd.DataFrame(rows)
 
 
-def moved_between_corpora(
-    model: ContextualEncoder, tests: Sequence[EvaluationSet], documents: int = 50
-) -> float:
-    """How far documents move from their own to the next set's context, in distances between
+def moved_between_corpora(model: ContextualEncoder, tests: Sequence[EvaluationSet]) -> float:
+    """How far 50 documents move from their own to the next set's context, in distances between
     documents: the mean over sets.
     """
     if len(tests) < 2:
         raise ValueError(f"documents move between two corpora or more; {len(tests)} was given")
     shares = []
     for test, other in zip(tests, [*tests[1:], tests[0]], strict=True):
-        some = test.collection.documents[:documents]
+        some = test.collection.documents[:50]
         corpora = (test.collection.documents, other.collection.documents)
         embedded = [model.with_context(one).encode_documents(some) for one in corpora]
         distance = movement(np.stack(embedded).astype(np.float64), 5).iloc[0]

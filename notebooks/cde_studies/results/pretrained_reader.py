@@ -20,7 +20,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cde.data import Pairs
-from cde.hardware import Precision, chosen_precision
 from cde.models import ContextualEncoder
 from cde.storage import atomic_path, content_hash
 from cde.training import TrainConfig, Trainer
@@ -37,7 +36,6 @@ VALIDATION = ("matplotlib", "tornado")
 VALIDATION_SOURCES = ("stackexchange-beer", "wordnet-definitions", "scitldr", "medquad-medical")
 #: gates that there were to choose from
 GATES = (0.5, 0.25)
-_MAX_TOKENS = 256
 _FILE = "reader.safetensors"
 
 
@@ -94,7 +92,7 @@ _MINIATURE: dict[str, Any] = {
 }
 
 
-def reader_config(profile: str = "laptop") -> TrainConfig:
+def reader_config(profile: str) -> TrainConfig:
     """How the reader is trained: the same at every profile, but for `smoke`, in miniature."""
     return replace(_CONFIG, **_MINIATURE) if profile == "smoke" else _CONFIG
 
@@ -105,23 +103,13 @@ def reading_pairs() -> Pairs:
 
 
 def with_trained_reader(
-    config: TrainConfig,
-    pairs: Pairs,
-    gate: float,
-    *,
-    max_tokens: int = _MAX_TOKENS,
-    device: str | None = None,
-    precision: Precision = "auto",
+    config: TrainConfig, pairs: Pairs, gate: float, max_tokens: int
 ) -> ContextualEncoder:
     """The encoder of a config with its reader, trained or read from the store."""
     if not 0 <= gate <= 1:
         raise ValueError(f"gate must be from 0 (MiniLM) to 1 (the reader as trained); it is {gate}")
-    chosen_precision(precision)
     weights = load_file(train_reader(config, pairs) / _FILE)
-    settings = {**config.model, "max_tokens": max_tokens}
-    place = None if device is None else torch.device(device)
-    model = build_model(replace(config, model=settings), place)
-    model.precision = precision
+    model = build_model(replace(config, model={**config.model, "max_tokens": max_tokens}))
     reader = model.get_submodule("second_stage.reader")
     reader.load_state_dict(weights)
     with torch.no_grad():

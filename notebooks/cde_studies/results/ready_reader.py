@@ -55,7 +55,7 @@ class ReadyReader:
         """The reader at every gate on some sets: what it gains over MiniLM."""
         models = {
             name: pretrained_reader.with_trained_reader(
-                self.config, self.pairs, gate, max_tokens=self.max_tokens
+                self.config, self.pairs, gate, self.max_tokens
             )
             for name, gate in gates.items()
         }

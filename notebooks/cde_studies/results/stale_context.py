@@ -77,10 +77,7 @@ def replaced(old: RetrievalSet, new: RetrievalSet, share: float, seed: int = 0) 
 
 
 def lose_context(
-    model: ContextualEncoder,
-    corpora: Sequence[EvaluationSet],
-    shares: Sequence[float],
-    seed: int = 0,
+    model: ContextualEncoder, corpora: Sequence[EvaluationSet], shares: Sequence[float]
 ) -> pd.DataFrame:
     """Every corpus replaced by the next one, bit by bit, and what each way to live with it loses.
 
@@ -94,19 +91,15 @@ def lose_context(
     rows = []
     for place, old in enumerate(progress(list(corpora), "replacing corpora", unit="corpora")):
         new = corpora[(place + 1) % len(corpora)]
-        lost = _lose(model, old.collection, new.collection, shares, seed)
+        lost = _lose(model, old.collection, new.collection, shares)
         rows.append(lost.assign(old=old.name, new=new.name))
     return pd.concat(rows, ignore_index=True)
 
 
 def _lose(
-    model: ContextualEncoder,
-    old: RetrievalSet,
-    new: RetrievalSet,
-    shares: Sequence[float],
-    seed: int,
+    model: ContextualEncoder, old: RetrievalSet, new: RetrievalSet, shares: Sequence[float]
 ) -> pd.DataFrame:
-    first = model.with_context(old.documents, seed=seed)
+    first = model.with_context(old.documents, seed=0)
     documents = [*old.documents, *new.documents]
     in_first = dict(zip(documents, first.encode_documents(documents), strict=True))
     queries = [*old.queries, *new.queries]
@@ -114,9 +107,9 @@ def _lose(
     at_first = np.stack([in_first[text] for text in old.documents])
     rows: list[dict[str, Any]] = []
     for share in shares:
-        now = replaced(old, new, share, seed)
+        now = replaced(old, new, share)
         begun = time.perf_counter()
-        today = model.with_context(now.documents, seed=seed + 1)
+        today = model.with_context(now.documents, seed=1)
         fresh = today.encode_documents(now.documents)
         seconds = time.perf_counter() - begun
         asked = today.encode_queries(now.queries)
@@ -152,33 +145,24 @@ def _ndcg(collection: RetrievalSet, queries: Vectors, documents: Vectors) -> NDA
     return score_queries(ranked, collection, ("ndcg@10",))["ndcg@10"].to_numpy(np.float64)
 
 
-def largest_catching_limit(
-    losses: Sequence[float], measured: Sequence[float], point: float = 1.0, catch: float = 0.9
-) -> float:
-    """The largest limit of a measure that lets few of the losses above a point pass; infinite where
-    there is nothing to catch.
+def largest_catching_limit(measured: NDArray[np.float64]) -> float:
+    """The largest limit of a measure that lets no more than a tenth of these cases pass; infinite
+    where there is none to catch.
     """
-    lost = np.asarray(losses, np.float64) > point
-    values = np.sort(np.asarray(measured, np.float64)[lost])
-    if not len(values):
+    if not len(measured):
         return float("inf")
-    passing = int(np.floor((1 - catch) * len(values) + 1e-9))
-    return float(np.nextafter(values[passing], -np.inf))
+    return float(np.nextafter(np.sort(measured)[len(measured) // 10], -np.inf))
 
 
-def trigger_elsewhere(
-    rows: pd.DataFrame, measure: str, point: float = 1.0, catch: float = 0.9
-) -> pd.DataFrame:
+def trigger_elsewhere(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
     """A trigger on cases that did not set its limit: each corpus by the limit of all others. The
     rows, with `limit`, `alarm` (the measure is above it), and `lost`: the loss is above a point,
     and more than chance among queries explains (1.96 standard errors above 0).
     """
-    lost = (rows["loss"] > point) & (rows["loss"] > 1.96 * rows["error"])
+    lost = (rows["loss"] > 1.0) & (rows["loss"] > 1.96 * rows["error"])
     out = rows.assign(lost=lost, limit=np.inf)
     for name in rows["old"].unique():
         here = rows["old"] == name
-        visible = rows["loss"].where(lost, 0.0)[~here]
-        out.loc[here, "limit"] = largest_catching_limit(
-            visible.tolist(), rows.loc[~here, measure].tolist(), point, catch
-        )
+        elsewhere = rows.loc[lost & ~here, measure].to_numpy(np.float64)
+        out.loc[here, "limit"] = largest_catching_limit(elsewhere)
     return out.assign(alarm=out[measure] > out["limit"])

@@ -196,7 +196,7 @@ def test_a_gain_is_expected_where_the_corpus_is_near_manuals_and_the_encoder_is_
 
 def test_a_saved_reader_is_read_back_in_half_precision(tmp_path: Path) -> None:
     documents, queries = np.random.default_rng(0).normal(size=(2, 20, 5))
-    reader = replace(fit_reader(documents, queries, encoder="fixed"), least_near=0.25)
+    reader = replace(fit_reader(documents, queries), encoder="fixed", least_near=0.25)
     save_reader(reader, tmp_path / "reader.safetensors")
     back = LinearReader.load(tmp_path / "reader.safetensors")
     assert (back.encoder, back.least_near) == ("fixed", 0.25)
@@ -204,7 +204,7 @@ def test_a_saved_reader_is_read_back_in_half_precision(tmp_path: Path) -> None:
 
 
 def test_a_reader_of_another_encoder_is_refused() -> None:
-    reader = fit_reader(np.eye(6), np.eye(6), encoder="another")
+    reader = replace(fit_reader(np.eye(6), np.eye(6)), encoder="another")
     with pytest.raises(ValueError, match="another encoder"):
         adapted(Fixed(), CORPUS, reader=reader)
 

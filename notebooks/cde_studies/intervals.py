@@ -142,7 +142,7 @@ def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
 
 
 def correlation_interval(
-    x: ArrayLike, y: ArrayLike, method: Literal["pearson", "spearman"] = "pearson", seed: int = 0
+    x: ArrayLike, y: ArrayLike, method: Literal["pearson", "spearman"] = "pearson"
 ) -> Interval:
     """Correlation of paired values with a percentile bootstrap interval over the pairs.
 
@@ -162,7 +162,7 @@ def correlation_interval(
         check_values(values, 4)
         if np.ptp(values) == 0:
             raise ValueError(f"all values of {name} are equal ({values[0]}): no correlation")
-    rows = np.random.default_rng(seed).integers(0, len(first), (RESAMPLES, len(first)))
+    rows = np.random.default_rng(0).integers(0, len(first), (RESAMPLES, len(first)))
     samples = [np.concatenate([values[None], values[rows]]) for values in (first, second)]
     if method == "spearman":  # each draw is ranked anew
         samples = [stats.rankdata(values, axis=1) for values in samples]

@@ -103,7 +103,7 @@ if long_run and not is_available("pairs/*", *training_free.JUDGED):
 def search(manuals, documents, queries, fitted_on, max_tokens, ridge, draws, wide=False):
     """NDCG@10 of every collection with every shift; wide: also of other kinds of text."""
     sizes, encoder = (documents, queries), Surrogate(max_tokens=max_tokens)
-    means = training_free.corpus_means(encoder, fitted_on, 64, settings.seed)
+    means = training_free.corpus_means(encoder, fitted_on, settings.seed)
     asked = [
         one
         for part in ("validation", "test")
@@ -115,7 +115,7 @@ def search(manuals, documents, queries, fitted_on, max_tokens, ridge, draws, wid
         asked += training_free.sources_of_pairs(sizes, settings.seed)
         asked += training_free.judged(sizes, settings.seed)
         of_kinds = {
-            kind: training_free.corpus_means(encoder, fitted_on, 64, settings.seed, kind, 240)
+            kind: training_free.corpus_means(encoder, fitted_on, settings.seed, kind, 240)
             for kind in ("sentences", "questions")
         }
     return training_free.search_all(

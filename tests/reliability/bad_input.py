@@ -590,8 +590,8 @@ TARGETS: dict[str, Target] = {
     ),
     "fit_reader": Target(
         lambda case: fit_reader(**case),
-        st.fixed_dictionaries({"documents": vectors(), "queries": vectors()}, optional={"ridge": mostly(0.03, 1.0), "encoder": mostly("toy")}),
-        ("documents", "queries", "ridge", "encoder"), 40,
+        st.fixed_dictionaries({"documents": vectors(), "queries": vectors()}, optional={"ridge": mostly(0.03, 1.0)}),
+        ("documents", "queries", "ridge"), 40,
     ),
     "random_texts": Target(
         lambda case: random_texts(**case),

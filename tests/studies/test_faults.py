@@ -46,10 +46,6 @@ def test_a_process_that_fails_says_why() -> None:
         train_arms(replace(TASK, pairs=4))
 
 
-def test_a_task_survives_the_way_to_another_process() -> None:
-    assert Task.from_json(TASK.to_json()) == TASK
-
-
 def test_noise_is_a_share_of_each_matrix_and_leaves_vectors_alone() -> None:
     layer = nn.Linear(400, 400)
     before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}

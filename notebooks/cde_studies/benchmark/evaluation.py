@@ -33,7 +33,6 @@ from cde.benchmark import (
     SEARCHED,
     UNKNOWN,
     BenchmarkEncoder,
-    BenchmarkRanker,
     benchmark_model,
     draw,
     prefixes_of,
@@ -125,10 +124,6 @@ class StudiedEncoder(BenchmarkEncoder):
         return prefixes_of(metadata) if by_task else TASK_PREFIXES["retrieval"]
 
 
-def _model(encoder: Any, name: str, **options: Any) -> BenchmarkEncoder | BenchmarkRanker:
-    return benchmark_model(encoder, name, StudiedEncoder, **options)
-
-
 def evaluate_tasks(
     encoder: Any,
     name: str,
@@ -163,7 +158,9 @@ def evaluate_tasks(
         for seed in range(1 if context in ("none", "null") else draws)
     ]
     for context, seed in progress(jobs, f"mteb: {name}", unit="contexts"):
-        model = _model(encoder, name, context=context, seed=seed, **options)
+        model = benchmark_model(
+            encoder, name, StudiedEncoder, context=context, seed=seed, **options
+        )
         used = (model.mteb_model_meta.experiment_kwargs or {}).get("context", "none")
         for task in tasks:
             of = task.metadata

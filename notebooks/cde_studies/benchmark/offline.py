@@ -83,11 +83,13 @@ def offline_tasks(names: Sequence[str] | None = None, share: float = 1.0) -> lis
 
 def get_tasks(names: Sequence[str] | None = None, share: float = 1.0) -> list[AbsTask]:
     """Offline tasks, and any others of mteb by their names, which come from the Hub."""
+    if names is None:
+        return offline_tasks(None, share)
     here = task_names()
     found: list[AbsTask] = []
-    for name in [None] if names is None else names:
-        if name is None or name in here:
-            found += offline_tasks(name and [name], share)
+    for name in names:
+        if name in here:
+            found += offline_tasks([name], share)
             continue
         try:
             found.append(mteb.get_task(name))

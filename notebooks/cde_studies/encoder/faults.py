@@ -23,7 +23,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,18 +53,7 @@ class Task:
     documents: int
     queries: int
     noise: float
-    seeds: tuple[int, ...]
-
-    def to_json(self) -> str:
-        """As text, for another process."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Task:
-        """From `to_json`."""
-        values = json.loads(text)
-        config, seeds = TrainConfig.from_dict(values.pop("config")), tuple(values.pop("seeds"))
-        return cls(config=config, seeds=seeds, **values)
+    seeds: Sequence[int]
 
 
 class Unsynchronised(Processes):
@@ -85,7 +74,7 @@ def train_arms(task: Task) -> pd.DataFrame:
     rows, gradients = [], []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.json"
-        path.write_text(task.to_json())
+        path.write_text(json.dumps(asdict(task)))
         for count in progress(ARMS, "training in one process, then in two", unit="launches"):
             _start(path, count)
             rows += json.loads(path.with_suffix(f".{count}.json").read_text())
@@ -158,7 +147,9 @@ def _start(path: Path, count: int) -> None:
 
 def _work(path: Path) -> None:
     """What each process does: its part of every arm; the first writes down what was found."""
-    task, processes = Task.from_json(path.read_text()), Processes.connect()
+    told = json.loads(path.read_text())
+    task = Task(**{**told, "config": TrainConfig.from_dict(told["config"])})
+    processes = Processes.connect()
     test = load_retrieval("pydocs/networkx").shrink(task.documents, task.queries, 0)
     pairs = load_pairs("pydocs").sample(task.pairs, 0)
     rows, exact = [], replace(task.config, seed=task.seeds[0])

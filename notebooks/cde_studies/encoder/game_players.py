@@ -160,8 +160,9 @@ def text_variants(
     itself, or more documents.
     """
     short = replace(settings, game=TextGame(packages))
-    long = replace(settings, game=TextGame(packages, 32, 12, 6))
-    size, words = long.context_size, long.game.words_in_document
+    game = TextGame(packages, 32, 12, 6)
+    long = replace(settings, game=game)
+    size, words = long.context_size, game.words_in_document
     return {
         "words of docstrings": short,
         "queries and keys not matched": replace(short, matched=False),

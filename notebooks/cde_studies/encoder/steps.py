@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,11 +27,8 @@ from cde_studies.recipes import Recipe
 Texts = list[NDArray[np.int32]]
 
 
-class Step(Protocol):
-    """One step; its gradients are in the model's parameters afterwards."""
-
-    def __call__(self, chunk_tokens: int, cache: bool, half: bool | None = None) -> ContrastiveLoss:
-        """The loss, detached."""
+#: of `chunk_tokens`, `cache` and `half`, the loss; gradients are in the parameters afterwards
+Step = Callable[..., ContrastiveLoss]
 
 
 def random_step(

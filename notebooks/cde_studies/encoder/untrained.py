@@ -51,18 +51,14 @@ _PUBLISHED_NOMIC = {
 }
 
 
-def untrained_encoder(
-    family: str, seed: int = 0, device: str | None = None, **settings: Any
-) -> ContextualEncoder:
+def untrained_encoder(family: str, seed: int = 0, **settings: Any) -> ContextualEncoder:
     """A small encoder of a family, both stages alike, in evaluation mode."""
-    if family not in UNTRAINED_FAMILIES:
-        raise ValueError(f"family must be one of {', '.join(UNTRAINED_FAMILIES)}; it is {family!r}")
     backbone = UNTRAINED_FAMILIES[family]
     torch.manual_seed(seed)
     config = ContextualConfig(
         first_backbone=dict(backbone), second_backbone=dict(backbone), **settings
     )
-    return ContextualEncoder(config).eval().to(compute_device(device))  # type: ignore[no-any-return]
+    return ContextualEncoder(config).eval().to(compute_device())  # type: ignore[no-any-return]
 
 
 def on_purpose(model: ContextualEncoder) -> ContextualEncoder:
@@ -82,9 +78,7 @@ def untrained_arms(context_size: int, seed: int = 0) -> dict[tuple[str, str], Co
     }
 
 
-def untrained_published(
-    variant: str, context_size: int, seed: int = 0, device: str | None = None
-) -> ContextualEncoder:
+def untrained_published(variant: str, context_size: int, seed: int = 0) -> ContextualEncoder:
     """A small encoder that runs one of the published forward passes, in evaluation mode."""
     described = {
         "embedder": "nomic-ai/nomic-bert-2048",
@@ -94,4 +88,4 @@ def untrained_published(
     backbone = UNTRAINED_FAMILIES["ModernBERT"] if variant == "v2" else _PUBLISHED_NOMIC
     torch.manual_seed(seed)
     model = ContextualEncoder(published_config(described, backbone, variant))
-    return model.eval().to(compute_device(device))  # type: ignore[no-any-return]
+    return model.eval().to(compute_device())  # type: ignore[no-any-return]

@@ -57,11 +57,6 @@ class WordGame:
         if not 0 <= self.drift <= 1:
             raise ValueError(f"drift must be 0 to 1; it is {self.drift}")
 
-    @property
-    def words_in_document(self) -> int:
-        """How many words a document has."""
-        return self.content_in_document + self.boilerplate_in_document
-
     def vocabulary(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """A corpus' boilerplate words and its content words, drawn anew."""
         kept = self.boilerplate - round(self.drift * self.boilerplate)

@@ -32,7 +32,7 @@ def mean_over_pairs(table: Table) -> Interval:
     return run_interval(pseudo, "collections")
 
 
-def correlation_over_pairs(x: Table, y: Table, within: bool = False, seed: int = 0) -> Interval:
+def correlation_over_pairs(x: Table, y: Table, within: bool = False) -> Interval:
     """Pearson's correlation over ordered pairs of things, bootstrapped over things."""
     first, second = _off_diagonal(x), _off_diagonal(y)
     if first.shape != second.shape:
@@ -43,7 +43,7 @@ def correlation_over_pairs(x: Table, y: Table, within: bool = False, seed: int =
         first, second = (
             (one - one.sum(1, keepdims=True) / (n - 1)) * apart for one in (first, second)
         )
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), RESAMPLES)
+    drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), RESAMPLES)
     counts = np.concatenate([np.ones((1, n)), drawn])  # the first: every corpus once
     weights = counts[:, :, None] * counts[:, None] * apart
     weights /= np.maximum(weights.sum(axis=(1, 2), keepdims=True), 1)

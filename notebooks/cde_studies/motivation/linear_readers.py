@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 from cde.adaptation import LinearReader
 from cde.storage import atomic_path
-from cde.validation import array_of_numbers, checked_number, checked_text
+from cde.validation import array_of_numbers, checked_number
 
 
-def fit_reader(
-    documents: NDArray[Any], queries: NDArray[Any], ridge: float = 0.03, encoder: str = ""
-) -> LinearReader:
+def fit_reader(documents: NDArray[Any], queries: NDArray[Any], ridge: float = 0.03) -> LinearReader:
     """Ridge regression over the mean vectors of corpora' documents and queries, `(corpora, dim)`.
 
     `ridge` is added to the diagonal of X'X, X being the centred means of documents.
@@ -29,7 +27,7 @@ def fit_reader(
             "documents and queries must be means of two corpora or more, (corpora, dim) each; they "
             f"are {x.shape} and {y.shape}"
         )
-    ridge, encoder = checked_number(ridge, "ridge"), checked_text(encoder, "encoder")
+    ridge = checked_number(ridge, "ridge")
     means = x.mean(axis=0), y.mean(axis=0)
     x, y = x - means[0], y - means[1]
     # of the smaller system of the two: there may be fewer corpora than dimensions
@@ -38,7 +36,7 @@ def fit_reader(
     else:
         weights = np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ y)
     single = [np.asarray(values, np.float32) for values in (weights, *means, documents)]
-    return LinearReader(single[0], single[1], single[2], single[3], encoder)
+    return LinearReader(single[0], single[1], single[2], single[3])
 
 
 def save_reader(reader: LinearReader, path: Path | str) -> None:

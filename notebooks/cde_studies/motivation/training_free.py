@@ -56,6 +56,8 @@ Vectors = NDArray[np.float32]
 JUDGED = [f"beir/{name}" for name in COLLECTIONS]
 #: documents whose covariance tempers
 READ = 256
+#: pairs of a corpus that the reader is fitted on
+_LEAST = 64
 #: of `tempered`, tried on validation manuals
 CHOICES = {"strength": (0.0, 0.25, 0.5, 0.75, 1.0), "shrunk": (0.1, 0.3, 0.5, 0.7, 0.9)}
 #: of the reader that comes with the package: what `least_near` gives for the record of `hours`
@@ -157,21 +159,19 @@ class CorpusMeans:
 def corpus_means(
     encoder: Any,
     each: int = 32,
-    least: int = 64,
     seed: int = 0,
     kind: Literal["names", "sentences", "questions"] = "names",
     most: int | None = None,
 ) -> CorpusMeans:
-    """Means over `each` pairs of every training corpus that has `least` or more: manuals, whose
-    queries are names or first sentences, or clusters of public pairs (`clusters_of_pairs`); of
-    `most` of them, by a draw.
+    """Means over `each` pairs of every training corpus that has 64 or more: manuals, whose queries
+    are names or first sentences, or clusters of public pairs; of `most` of them, by a draw.
     """
     if kind == "questions":
-        corpora = clusters_of_pairs(encoder, seed)
+        corpora = _clusters_of_pairs(encoder, seed)
     else:
-        corpora = _by_corpus(manuals.corpora("train", least), kind)
+        corpora = _by_corpus(manuals.corpora("train", _LEAST), kind)
     documents, queries, deviations = [], [], []
-    kept = {name: pairs for name, pairs in corpora.items() if len(pairs) >= least}
+    kept = {name: pairs for name, pairs in corpora.items() if len(pairs) >= _LEAST}
     if most is not None:
         chosen = np.random.default_rng(seed).permutation(list(kept))[:most]
         kept = {name: kept[name] for name in sorted(chosen)}
@@ -185,7 +185,7 @@ def corpus_means(
     return CorpusMeans(list(kept), *means, np.concatenate(deviations))
 
 
-def clusters_of_pairs(encoder: Any, seed: int = 0) -> dict[str, Pairs]:
+def _clusters_of_pairs(encoder: Any, seed: int) -> dict[str, Pairs]:
     """Sources of `pairs/*`, 800 pairs of each, parted by k-means of their documents into eight:
     corpora whose queries are questions and titles.
     """

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -28,13 +27,13 @@ from cde_studies.sweeps import Sweep, sweep
 class SizeSweep(Sweep):
     """The rows of `sweep_sizes`, and how scores change with a size."""
 
-    def sizes(self, which: Literal["batch", "cluster"]) -> list[int]:
-        """The batch or cluster sizes, in ascending order."""
+    def sizes(self, which: str) -> list[int]:
+        """The sizes of batches ("batch") or clusters ("cluster"), in ascending order."""
         return sorted(int(size) for size in self.rows[f"{which}_size"].unique())
 
     def by_size(
         self,
-        which: Literal["batch", "cluster"],
+        which: str,
         encoder: str,
         filtered: bool,
         batch_size: int | None = None,
@@ -65,14 +64,12 @@ class SizeSweep(Sweep):
         """Points of each encoder at each size of either kind, with the filter and without: encoder,
         size of a ("cluster" or "batch"), size, filtered, ndcg points.
         """
-        kinds: tuple[Literal["cluster", "batch"], ...] = ("cluster", "batch")
-        arms = [
-            (encoder, which, filtered)
+        means = {
+            (encoder, which, filtered): self.by_size(which, encoder, filtered).mean()
             for encoder in self.rows["encoder"].unique()
-            for which in kinds
+            for which in ("cluster", "batch")
             for filtered in (True, False)
-        ]
-        means = {arm: self.by_size(arm[1], arm[0], arm[2]).mean() for arm in arms}
+        }
         long = pd.concat(means, names=["encoder", "size of a", "filtered", "size"])
         columns = ["encoder", "size of a", "size", "filtered", "ndcg points"]
         return pd.DataFrame(long.to_frame("ndcg points").reset_index()[columns])

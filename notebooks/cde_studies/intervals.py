@@ -27,15 +27,8 @@ from cde.intervals import (
 
 
 def share_interval(ahead: ArrayLike, over: str) -> Interval:
-    """The share of a handful of things that are so, with the exact binomial interval.
-
-    Args:
-        ahead: `(n,)` bool, one for each thing.
-        over: what they are, such as "collections".
-
-    Example:
-        >>> print(share_interval([True, True, False, True], "sets"))
-        0.75 [0.19, 0.99]
+    """The share of a handful of things that are so (`over`: what they are, such as "collections"),
+    with the exact binomial interval.
     """
     from scipy import stats
 
@@ -49,13 +42,8 @@ def share_interval(ahead: ArrayLike, over: str) -> Interval:
 
 
 def clustered_interval(values: ArrayLike, clusters: Sequence[Hashable]) -> Interval:
-    """Mean of values that come in clusters, with a percentile bootstrap of these, which `n` counts.
-    Queries of one document, drawn one by one, would have too narrow an interval.
-
-    Example:
-        >>> interval = clustered_interval([1.0, 1.0, 2.0, 3.0], ["a", "a", "b", "c"])
-        >>> interval.estimate, interval.n
-        (1.75, 3)
+    """Mean of values that come in clusters, with a percentile bootstrap of these, which `n` counts:
+    queries of one document, drawn one by one, would have too narrow an interval.
     """
     array = np.asarray(values, dtype=np.float64).ravel()
     if len(array) != len(clusters):
@@ -81,12 +69,9 @@ def clustered_interval(values: ArrayLike, clusters: Sequence[Hashable]) -> Inter
 
 
 class Spread(NamedTuple):
-    """Standard deviations of the parts of a difference, in its unit.
-
-    Attributes:
-        seeds: of what a seed has on all collections.
-        collections: of what a collection has with all seeds.
-        rest: of what is neither: sampling of queries, and how a seed suits a collection.
+    """Standard deviations of the parts of a difference, in its unit: of what a seed has on all
+    collections, of what a collection has with all seeds, and of what is neither (sampling of
+    queries, and how a seed suits a collection).
     """
 
     seeds: float
@@ -95,12 +80,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: ArrayLike) -> Spread:
-    """The parts of the spread of a table of differences, `(seeds, collections)`.
-
-    Example:
-        >>> spread([[0.0, 1.0], [2.0, 3.0]])
-        Spread(seeds=1.4142135623730951, collections=0.7071067811865476, rest=0.0)
-    """
+    """The parts of the spread of a table of differences, `(seeds, collections)`."""
     table = checked_table(values)
     seeds, collections = table.shape
     rows, columns, rest = mean_squares(table)
@@ -112,16 +92,12 @@ def spread(values: ArrayLike) -> Spread:
 
 
 def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
-    """Where an optimum lies that each training run has placed on one point of a grid.
+    """Where an optimum lies that each training run has placed on one point of a grid, whose first
+    and last points are limits that no run can choose.
 
     Student's interval over the runs, within the grid's limits, and never narrower than from the
     point below the least choice to the point above the greatest: runs that all choose one point
     have shown no more than that the optimum lies between its neighbours.
-
-    Args:
-        chosen: `(n,)`, each run's best point.
-        grid: points in ascending order. The first and the last are limits within which the
-            optimum must lie; a run cannot choose them.
 
     Example:
         >>> print(best_on_grid([2, 2, 2], grid=[0, 1, 2, 4, 8]))
@@ -144,12 +120,7 @@ def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
 def correlation_interval(
     x: ArrayLike, y: ArrayLike, method: Literal["pearson", "spearman"] = "pearson"
 ) -> Interval:
-    """Correlation of paired values with a percentile bootstrap interval over the pairs.
-
-    Example:
-        >>> correlation_interval([1, 2, 3, 4, 5], [2, 4, 6, 8, 10]).estimate
-        1.0
-    """
+    """Correlation of paired values with a percentile bootstrap interval over the pairs."""
     from scipy import stats
 
     first = np.asarray(x, dtype=np.float64)
@@ -181,12 +152,7 @@ def _rowwise_correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDAr
 
 
 def mean_and_spread(values: ArrayLike, digits: int = 2) -> str:
-    """Numbers of training runs as text: mean ± standard deviation; one alone; none as nothing.
-
-    Example:
-        >>> mean_and_spread([1.0, 2.0, 3.0]), mean_and_spread([1.0])
-        ('2.00 ± 1.00', '1.00')
-    """
+    """Numbers of training runs as text: mean ± standard deviation; one alone; none as nothing."""
     numbers = np.asarray(values, dtype=np.float64).ravel()
     if len(numbers) < 2:
         return f"{numbers[0]:.{digits}f}" if len(numbers) else ""
@@ -196,12 +162,6 @@ def mean_and_spread(values: ArrayLike, digits: int = 2) -> str:
 def mean_and_interval(values: ArrayLike, digits: int | None = None) -> str:
     """Numbers of training runs as text: mean and Student's interval; of a single one that it is so.
     NaN (not measured) is left out. Decimals are by default those that the interval's width bears.
-
-    Example:
-        >>> mean_and_interval([1.0, 2.0, 3.0]), mean_and_interval([1.0])
-        ('2.0 [-0.5, 4.5]', '1 (one run)')
-        >>> mean_and_interval([0.1, 0.2], digits=2)
-        '0.15 [-0.49, 0.79]'
     """
     numbers = np.asarray(values, dtype=np.float64).ravel()
     numbers = numbers[~np.isnan(numbers)]
@@ -212,13 +172,8 @@ def mean_and_interval(values: ArrayLike, digits: int | None = None) -> str:
 
 
 def smallest_tolerance(interval: Interval) -> float:
-    """The smallest tolerance within which such a measurement shows equality with a power of 0.8.
-
-    Both ends of the interval have to lie within it, when the truth is in the middle.
-
-    Example:
-        >>> round(smallest_tolerance(Interval(0.0, -1.96, 1.96, 500, "percentile bootstrap")), 2)
-        3.24
+    """The smallest tolerance within which both ends of such an interval lie with a power of 0.8,
+    where the truth is in the middle.
     """
     from scipy import stats
 
@@ -227,14 +182,9 @@ def smallest_tolerance(interval: Interval) -> float:
 
 
 def false_discovery(p_values: ArrayLike) -> NDArray[np.float64]:
-    """p-values of many tests, in their order, after Benjamini and Hochberg's correction.
-
-    Of the tests that are below 0.05 afterwards, at most one in twenty is expected to be a false
-    discovery. It holds for tests that are independent, or depend on each other positively.
-
-    Example:
-        >>> false_discovery([0.01, 0.04, 0.03]).tolist()
-        [0.03, 0.04, 0.04]
+    """p-values of many tests, in their order, after Benjamini and Hochberg's correction: of those
+    below 0.05 afterwards, at most one in twenty is expected to be a false discovery, if the tests
+    are independent or depend on each other positively.
     """
     from scipy import stats
 

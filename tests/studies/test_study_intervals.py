@@ -144,6 +144,7 @@ def test_numbers_of_runs_as_text_are_mean_and_sample_deviation(values: list[floa
     mean, spread = statistics.mean(values), statistics.stdev(values)
     shown = [float(part) for part in mean_and_spread(values, digits=6).split(" ± ")]
     assert shown == pytest.approx([mean, spread], abs=1e-6)
+    assert (mean_and_spread([1.0]), mean_and_spread([])) == ("1.00", "")
 
 
 def test_copies_of_a_query_make_no_interval_narrower() -> None:

@@ -74,8 +74,8 @@ def play(settings: GameSettings) -> pd.DataFrame:
     step, own, other, null (NDCG@10, 0 to 1), loss (mean since the last test).
     """
     told = json.dumps(asdict(settings), sort_keys=True)
-    read = settings.game.fingerprint() if isinstance(settings.game, TextGame) else ""
-    key = content_hash([told, f"word game {PROCEDURE}", "float32", *([read] if read else [])])
+    read = [settings.game.fingerprint()] if isinstance(settings.game, TextGame) else []
+    key = content_hash([told, f"word game {PROCEDURE}", "float32", *read])
 
     def make(folder: Path) -> dict[str, Any]:
         model = game_encoder(settings).to(compute_device())

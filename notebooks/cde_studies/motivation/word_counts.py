@@ -60,11 +60,7 @@ def idf_divergence_of_counts(
     measure: Divergence = "expected",
 ) -> float:
     """How far the IDF of a test corpus is from that of a training corpus (CDE §10.2 i, Fig. 8), by
-    the document frequencies of both and their sizes.
-
-    Returns:
-        A distance, 0 or more; 0 for a corpus against itself. In nats, for "sum" in nats times
-        terms.
+    the document frequencies of both and their sizes: in nats, for "sum" in nats times terms.
     """
     if measure not in get_args(Divergence):
         raise ValueError(f"measure must be one of {get_args(Divergence)}; it is {measure!r}")
@@ -85,17 +81,13 @@ def idf_divergence_of_counts(
 def sparse_vectors(
     queries: Sequence[str], documents: Sequence[str], dim: int = 128, seed: int = 0
 ) -> tuple[Vectors, Vectors]:
-    """tf-idf vectors of queries and documents, reduced to dense unit vectors.
+    """tf-idf vectors of queries and documents in one space, reduced to dense unit vectors, `(n,
+    dim)` float32 each (zeros for a text that keeps no term).
 
-    Terms are those of BM25 (stemmed, without stop words), weighted by (1 + ln tf) · idf over
-    queries and documents together, in rows of length 1, which scikit-learn's truncated SVD reduces.
-    The authors' sparse option keeps BM25's sparse vectors and has a k-means of its own for them:
-    farthest-first starts, 25 iterations, only the query assigned. Here both kinds of surrogate go
-    through the same `cluster_pairs`.
-
-    Returns:
-        Vectors of queries and of documents, `(n, dim)` float32 of length 1 (zeros for a text that
-        keeps no term), in one space: dot products compare a query with a document.
+    Terms are weighted by (1 + ln tf) · idf over queries and documents together. The authors' sparse
+    option keeps BM25's sparse vectors and has a k-means of its own for them: farthest-first starts,
+    25 iterations, only the query assigned. Here both kinds of surrogate go through the same
+    `cluster_pairs`.
     """
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer

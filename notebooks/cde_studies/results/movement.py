@@ -36,15 +36,13 @@ def nearest(vectors: Vectors, neighbours: int) -> NDArray[np.bool_]:
 
 
 def movement(embedded: Vectors, neighbours: int) -> pd.DataFrame:
-    """What each pair of contexts does to documents that are embedded in both.
+    """What each pair of contexts does to documents that are embedded in both, a row for each.
 
-    Returns:
-        A row for each pair of contexts, second before first. `first` and `second` are their places.
-        `moved` is the mean cosine distance of a document from itself, `between` that of two
-        documents in one context. `itself` is the share of documents whose nearest point in the
-        other context is themselves; a tie counts. `kept` is the share of neighbours that stay.
-        `common` is the squared length of the mean movement, times the number of documents. `total`
-        is the summed squared movement.
+    `first` and `second` are the places of the contexts. `moved` is the mean cosine distance of a
+    document from itself, `between` that of two documents in one context. `itself` is the share of
+    documents whose nearest point in the other context is themselves; a tie counts. `kept` is the
+    share of neighbours that stay. `common` is the squared length of the mean movement, times the
+    number of documents; `total` is the summed squared movement.
     """
     if embedded.ndim != 3 or min(embedded.shape[:2]) < 2:
         raise ValueError(

@@ -90,11 +90,11 @@ class Squares:
 
     def crossover(self) -> pd.Series[float]:
         """For each seed, the share of squares with a foreign context within a point of the best."""
-        shares = {}
-        for seed, rows in self.rows.groupby("seed"):
-            near = self.within_a_point(rows).to_numpy()
-            shares[seed] = near[~np.eye(len(near), dtype=bool)].mean()
-        return pd.Series(shares)
+        foreign = ~np.eye(len(self.names), dtype=bool)
+        by_seed = self.rows.groupby("seed")
+        return pd.Series(
+            {seed: self.within_a_point(rows).to_numpy()[foreign].mean() for seed, rows in by_seed}
+        )
 
 
 def search_squares(

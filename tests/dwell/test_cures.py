@@ -11,8 +11,7 @@ import pytest
 
 from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell.cures import ARMS, REFERENCES, cure_recipe, source_of, thirds
-from cde_studies.dwell.placement import PLACES
-from cde_studies.dwell.probes import scores_by_place
+from cde_studies.dwell.probes import PLACES, scores_by_place
 
 SMOKE = cure_recipe("smoke")
 

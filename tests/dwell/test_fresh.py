@@ -12,6 +12,7 @@ from biased_encoders import ALL, FIRST, LAST, Bag, marked_passages
 from cde.data import is_available
 from cde.lexical import BM25
 from cde.models.encoder import load_tokenizer
+from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell.fresh import Probed, fresh_passages, length_group, rows_with_clusters
 from cde_studies.dwell.passages import load_passages
 from cde_studies.dwell.probes import moved_passage
@@ -19,7 +20,7 @@ from cde_studies.dwell.recipe import dwell_recipe
 
 
 def rows_of(kind: Any) -> pd.DataFrame:
-    probed = Probed("toy", marked_passages())
+    probed = Probed(marked_passages())
     scores = probed.scores(Bag(load_tokenizer("minilm"), kind[0]))
     return pd.DataFrame(rows_with_clusters(scores, probed.owners)).set_index("place")
 
@@ -37,7 +38,7 @@ def test_means_are_those_of_the_probe_and_gains_follow_from_ranks() -> None:
     bag = Bag(tokenizer, FIRST[0])
     scores, _ = moved_passage(bag, passages, tokenizer)
     np.testing.assert_allclose(rows_of(FIRST)["mrr"], scores.mean())
-    both = Probed("toy", passages).scores(bag)
+    both = Probed(passages).scores(bag)
     rank = np.round(1 / both["mrr@100"].to_numpy())  # one relevant document a query
     np.testing.assert_allclose(
         both["ndcg@10"], np.where(rank <= 10, 1 / np.log2(1 + rank), 0), atol=1e-6
@@ -45,7 +46,7 @@ def test_means_are_those_of_the_probe_and_gains_follow_from_ranks() -> None:
 
 
 def test_a_single_corpus_gives_unmoved_documents_the_same_scores() -> None:
-    probed = Probed("toy", marked_passages())
+    probed = Probed(marked_passages())
     for encoder in (BM25(), Bag(load_tokenizer("minilm"), ALL[0])):
         alone, moved = probed.unchanged(encoder), probed.scores(encoder)
         for metric, series in alone.items():
@@ -89,6 +90,6 @@ def test_no_query_that_was_looked_at_is_among_the_fresh_ones() -> None:
     seen = set(short.sample(recipe.queries, 0).spans)
     assert len(seen) == 150
     for name in ("squad-dev", "squad-dev joined"):
-        every = fresh_passages(name, 100_000)
+        every = fresh_passages(name, 100_000, (60, 400), HELD_OUT)
         assert not seen & set(every.spans)
         assert every.left_out["looked at before"] == 150

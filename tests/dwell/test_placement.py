@@ -11,7 +11,8 @@ from cde.data import RetrievalSet
 from cde.models.encoder import load_tokenizer
 from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell.passages import Passages, load_passages
-from cde_studies.dwell.placement import PLACES, Placed, at_the_beginning, halves, placed_pairs
+from cde_studies.dwell.placement import Placed, at_the_beginning, halves, placed_pairs
+from cde_studies.dwell.probes import PLACES
 from cde_studies.dwell.substrings import token_spans
 
 
@@ -69,7 +70,7 @@ def test_a_dose_holds_those_of_a_smaller_one() -> None:
         {},
     )
     versions = {f"q{n}": [str(place) for place in range(PLACES + 1)] for n in range(2000)}
-    placed = Placed(toy, versions, {})
+    placed = Placed(toy, versions)
     documents = {
         share: np.array(placed_pairs(placed, at_the_beginning(share), str, seed=5).documents)
         for share in (0, 0.25, 0.75, 1)
@@ -86,24 +87,11 @@ def test_a_dose_holds_those_of_a_smaller_one() -> None:
     assert max(anywhere.values()) < 2 * min(anywhere.values())
 
 
-@pytest.mark.parametrize(
-    "placement", [[1.0], [0.5] * PLACES, [-0.1, 1.1, *[0.0] * (PLACES - 2)], [float("nan")] * 10]
-)
-def test_what_is_no_distribution_is_refused(placed: Placed, placement: list[float]) -> None:
-    with pytest.raises(ValueError, match="10 probabilities that sum to 1"):
-        placed_pairs(placed, placement, source_of)
-
-
 def test_halves_share_no_source_and_lose_no_query(placed: Placed) -> None:
-    one, other = halves(placed.passages, source_of, seed=1)
+    one, other = halves(placed.passages, source_of)
     sources = [{source_of(name) for name in part.collection.document_ids} for part in (one, other)]
     assert not sources[0] & sources[1]
     assert set(one.spans) | set(other.spans) == set(placed.passages.spans)
     assert not set(one.spans) & set(other.spans)
     documents = set(one.collection.document_ids) | set(other.collection.document_ids)
     assert documents == set(placed.passages.collection.document_ids)
-
-
-def test_a_single_source_cannot_be_halved(placed: Placed) -> None:
-    with pytest.raises(ValueError, match="two sources or more"):
-        halves(placed.passages, lambda name: "all")

@@ -49,15 +49,15 @@ def restored(corrupted: Corrupted) -> list[int]:
     ]
 
 
-@given(st.integers(4, 300), st.floats(0.05, 0.6), st.floats(1.0, 6.0), st.integers(0, 10**6))
-def test_text_and_target_are_the_original(size: int, rate: float, span: float, seed: int) -> None:
+@given(st.integers(4, 600), st.integers(0, 10**6))
+def test_text_and_target_are_the_original(size: int, seed: int) -> None:
     ids = np.arange(100, 100 + size, dtype=np.int32)
-    corrupted = corrupt(ids, MARKS, np.random.default_rng(seed), rate, span)
+    corrupted = corrupt(ids, MARKS, np.random.default_rng(seed))
     assert restored(corrupted) == ids.tolist()
     marks = [token for token in corrupted.text.tolist() if token <= 40]
     assert marks == list(range(1, len(marks) + 1))
     out = size - (len(corrupted.text) - len(marks))
-    assert out == min(max(1, round(rate * size)), size - 2)
+    assert out == max(1, round(0.15 * size))
     # no span is empty, and something is left before, between and after them
     for row, ends in ((corrupted.text, (0, -1)), (corrupted.target, ())):
         is_mark = row <= 40
@@ -107,7 +107,7 @@ class Knowing:
     def __init__(self, share: float) -> None:
         self.share = share
         self.tokenizer = load_tokenizer("minilm")
-        self.device, self.precision, self.training = torch.device("cpu"), "float32", False
+        self.device, self.precision = torch.device("cpu"), "float32"
 
     def restore(
         self, ids: torch.Tensor, mask: torch.Tensor | None, labels: torch.Tensor
@@ -120,10 +120,6 @@ class Knowing:
         for row in torch.nonzero(first < self.share)[:, 0].tolist():
             scores[row].scatter_(1, labels[row].clamp(min=0)[:, None], 1.0)
         return scores
-
-    def eval(self) -> None: ...
-
-    def train(self, _: bool) -> None: ...
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
@@ -287,5 +283,3 @@ def test_sentinels_are_those_of_the_tokenizer() -> None:
     bare: Any = SimpleNamespace(get_vocab=lambda: {"a": 0})
     with pytest.raises(ValueError, match="no sentinels"):
         sentinels(bare)
-    with pytest.raises(ValueError, match="too short"):
-        corrupt(np.arange(3), MARKS, np.random.default_rng(0))

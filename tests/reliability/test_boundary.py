@@ -25,7 +25,6 @@ from cde.retrieval import rank, rerank, score_queries
 from cde.training.loss import contrastive_loss
 from cde.validation import group_numbers
 from cde_book.ledger import read_ledger
-from cde_studies.dwell.span_corruption import windows_corrupted
 
 Vectors = np.ndarray[Any, Any]
 WriteBeir = Callable[..., Path]
@@ -228,10 +227,6 @@ PAIRS = cde.Pairs(["a", "b"], ["c", "d"])
         (lambda: TOY.select_queries(-1), "size must be 0 or more; it is -1"),
         (lambda: TOY.shrink(-1, 1), "documents must be 0 or more; it is -1"),
         (lambda: TOY.shrink(1, -1), "queries must be 0 or more; it is -1"),
-        (
-            lambda: windows_corrupted(np.arange(50), np.arange(3), np.random.default_rng(0), 0),
-            "windows must be 1 or more; it is 0",
-        ),
         (
             lambda: cde.false_negatives(np.eye(2), np.eye(2), epsilon=NAN),
             "epsilon must be a finite number; it is nan",

@@ -46,20 +46,21 @@ def _end_of(recipe: DwellRecipe, chain: str, seed: int) -> dict[str, Any]:
     model = recipe.model(chain, seed)
     scores = evaluate(model, recipe.collection, ("mrr@100", "recall@100"))
     similar = substring_similarity(model, recipe.probed, model.tokenizer)
-    moved, left_out = moved_passage(model, recipe.passages, model.tokenizer)
+    scored, left_out = moved_passage(model, recipe.passages, model.tokenizer)
+    moved = changes(scored)
     return {
         "chain": chain,
         "seed": seed,
         "mrr": scores["mrr@100"],
         "recall": scores["recall@100"],
         "decline": float(declines(similar).mean()),
-        "passage": float(moved["default"].mean()),
-        "start": float(changes(moved)[1].mean()),
-        "lost": -float(changes(moved).loc[:, 2:].mean(axis=1).mean()),
+        "passage": float(scored["default"].mean()),
+        "start": float(moved[1].mean()),
+        "lost": -float(moved.loc[:, 2:].mean(axis=1).mean()),
         "room": room(similar),
         "documents": len(similar.rows),
         "passages": len(moved),
-        "left_out": sum(left_out.values()) - sum(recipe.passages.left_out.values()),
+        "left_out": sum(left_out.values()),
     }
 
 

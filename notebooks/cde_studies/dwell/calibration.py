@@ -1,11 +1,11 @@
 """Cures for a trained encoder: attention that is spread evenly over a text, and two orders of the
 same text. Neither of them trains.
 
-- `calibrated`: in some layers, attention is evened out over baskets of neighbouring tokens
-  (arXiv 2606.02737): of a head's weights w, the basket with the share m of all weight is multiplied
-  by (1 - s) + s / (b m), for b baskets and a strength s. At s = 1 every basket gets 1 / b. Its
-  authors even out the row of the token that is pooled; with mean pooling every row is pooled, and
-  all are evened out here.
+- `calibrated`: in the second half of the layers, attention is evened out over baskets of
+  neighbouring tokens (arXiv 2606.02737): of a head's weights w, the basket with the share m of all
+  weight is multiplied by (1 - s) + s / (b m), for b baskets and a strength s. At s = 1 every basket
+  gets 1 / b. Its authors even out the row of the token that is pooled; with mean pooling every row
+  is pooled, and all are evened out here.
 - `BothOrders`: a document's vector and that of the document with its halves exchanged, added.
 
 Cost: `calibrated` writes all scores down, about twice the time of fused attention; `BothOrders`
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -36,10 +35,6 @@ def even_out(weights: Tensor, mask: Tensor | None, basket: int, strength: float)
     """Attention weights `(batch, heads, queries, keys)` with every basket of keys drawn towards the
     same share; rows sum to 1.
     """
-    if basket < 1 or not 0 <= strength <= 1:
-        raise ValueError(
-            f"basket must be 1 or more and strength 0 to 1; they are {basket} and {strength}"
-        )
     keys = weights.shape[-1]
     of_basket = torch.arange(keys, device=weights.device) // basket
     member = nn.functional.one_hot(of_basket).to(weights.dtype)  # (keys, baskets)
@@ -78,21 +73,16 @@ ALL_ATTENTION_FUNCTIONS.register(_NAME, _attend)
 
 
 @contextmanager
-def calibrated(
-    encoder: BiEncoder, basket: int = 128, strength: float = 0.5, depth: float = 0.5
-) -> Iterator[BiEncoder]:
+def calibrated(encoder: BiEncoder, basket: int, strength: float) -> Iterator[BiEncoder]:
     """An encoder whose attention is evened out over baskets of tokens, as long as it is used."""
-    if not 0 <= depth <= 1:
-        raise ValueError(f"depth is a share of the layers, from 0 to 1; it is {depth}")
-    even_out(torch.ones(1, 1, 1, 1), None, basket, strength)  # bad settings are told here
     own: Any = encoder.backbone.get_submodule(encoder.family.layers)
-    kept = list(own)[len(own) - ceil(depth * len(own)) :]
+    later = list(own)[len(own) // 2 :]
     before = encoder.attention
     encoder.attention = {
         "implementation": _NAME,
         "basket": basket,
         "strength": strength,
-        "layers": frozenset(part for layer in kept for part in layer.modules()),
+        "layers": frozenset(part for layer in later for part in layer.modules()),
     }
     try:
         yield encoder

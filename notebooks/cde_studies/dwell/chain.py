@@ -37,7 +37,7 @@ from cde.training.runs import PROCEDURE as TRAINING
 from cde.training.runs import stored
 from cde_studies.dwell.encoder_decoder import EncoderDecoder
 from cde_studies.dwell.span_corruption import pretrain
-from cde_studies.dwell.substrings import segments, token_spans
+from cde_studies.dwell.substrings import segments, token_spans, whole_words
 
 #: the version of the procedure of each phase, beside that of every training run; see
 #: `cde.training.runs.PROCEDURE`
@@ -52,12 +52,6 @@ class Phase:
     settings: dict[str, Any] = field(default_factory=dict)
     after: Phase | None = None
 
-    def __post_init__(self) -> None:
-        if (self.kind == "start") != (self.after is None):
-            raise ValueError(
-                f"a chain begins with the phase 'start', and only there; this is {self.kind!r}"
-            )
-
     @property
     def chain(self) -> list[str]:
         """The kinds of all phases, the first one first."""
@@ -66,11 +60,7 @@ class Phase:
 
 def _slice(text: str, spans: np.ndarray, low: int, high: int) -> str:
     """The text from token `low` to before token `high`, widened to whole words."""
-    start, end = int(spans[low][0]), int(spans[high - 1][1])
-    while start > 0 and not text[start - 1].isspace():
-        start -= 1
-    while end < len(text) and not text[end].isspace():
-        end += 1
+    start, end = whole_words(text, int(spans[low][0]), int(spans[high - 1][1]))
     return text[start:end].strip()
 
 
@@ -83,9 +73,6 @@ def crop_pairs(
     placement: Literal["inside", "around"] = "inside",
 ) -> Pairs:
     """Pairs of two independent random crops of a document."""
-    low, high = shares
-    if not 0 < low <= high <= 1:
-        raise ValueError(f"shares must be two numbers above 0, up to 1, in order: {shares}")
     generator = np.random.default_rng(seed)
     shown = progress(texts, "cropping", unit="documents")
     places = [(text, token_spans(text, tokenizer)[1]) for text in shown]
@@ -98,15 +85,12 @@ def crop_pairs(
     for row in order:
         text, spans = long[row]
         for side in sides:
-            size = max(1, round(generator.uniform(low, high) * len(spans)))
-            if placement == "inside":
-                start = int(generator.integers(0, len(spans) - size + 1))
-                side.append(_slice(text, spans, start, start + size))
-            else:
-                start = int(generator.integers(0, len(spans)))
-                over = start + size - len(spans)
-                parts = [_slice(text, spans, start, min(start + size, len(spans)))]
-                side.append(" ".join(parts + ([_slice(text, spans, 0, over)] if over > 0 else [])))
+            size = max(1, round(generator.uniform(*shares) * len(spans)))
+            most = len(spans) - size + 1 if placement == "inside" else len(spans)
+            start = int(generator.integers(0, most))
+            over = start + size - len(spans)
+            crop = _slice(text, spans, start, min(start + size, len(spans)))
+            side.append(f"{crop} {_slice(text, spans, 0, over)}" if over > 0 else crop)
     ids = [f"crop/{number}" for number in range(count)]
     return Pairs(*sides, domains=["crops"] * count, ids=ids, name=f"crops, {placement}")
 

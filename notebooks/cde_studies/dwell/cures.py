@@ -44,7 +44,6 @@ from cde_studies.collections.pydocs import HELD_OUT, TRAINING
 from cde_studies.dwell.calibration import BothOrders, calibrated
 from cde_studies.dwell.passages import Passages, load_passages
 from cde_studies.dwell.placement import (
-    PLACES,
     Placed,
     Placement,
     at_the_beginning,
@@ -52,6 +51,7 @@ from cde_studies.dwell.placement import (
     means_by_place,
     placed_pairs,
 )
+from cde_studies.dwell.probes import PLACES
 from cde_studies.dwell.sensitivity import index_of_means
 from cde_studies.dwell.substrings import fewer_tokens
 from cde_studies.recipes import changed, profile_values
@@ -104,7 +104,7 @@ class CureRecipe:
     learning_rate: float
     query_tokens: int
     longest: int
-    words: tuple[int, int]
+    words: list[int]
     pairs: int
     queries: int
     context_size: int
@@ -113,7 +113,7 @@ class CureRecipe:
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
         """What a record depends on: the recipe and the chapter's own settings."""
-        return {**asdict(self), "words": list(self.words), **chapter}
+        return asdict(self) | chapter
 
     def config(self, arm: str, seed: int) -> TrainConfig:
         """The training run of an arm."""
@@ -143,7 +143,7 @@ class CureRecipe:
 
     def placed(self, collection: str) -> tuple[Placed, Placed]:
         """What is trained on and what is probed on: of "pydocs" or of a set of `$CDE_DATA`."""
-        return _placed(collection, self.words, self.longest, self.pairs, self.queries)
+        return _placed(collection, tuple(self.words), self.longest, self.pairs, self.queries)
 
     def training_pairs(self, collection: str, arm: str, seed: int) -> Pairs:
         """The pairs that an arm trains on; another seed draws other places."""
@@ -213,12 +213,11 @@ def source_of(collection: str) -> Callable[[str], str]:
 
 @lru_cache(maxsize=2)
 def _placed(
-    collection: str, words: tuple[int, int], longest: int, pairs: int, queries: int
+    collection: str, words: tuple[int, ...], longest: int, pairs: int, queries: int
 ) -> tuple[Placed, Placed]:
     tokenizer = load_tokenizer("minilm")
     if collection == "pydocs":
-        of_packages = (TRAINING, HELD_OUT)
-        learned, tested = (load_passages("pydocs", words, packages=some) for some in of_packages)
+        learned, tested = (load_passages("pydocs", words, some) for some in (TRAINING, HELD_OUT))
     else:
         learned, tested = halves(load_passages(f"beir/{collection}"), source_of(collection))
 
@@ -249,4 +248,4 @@ def thirds(rows: pd.DataFrame, name: str = "ndcg") -> pd.DataFrame:
 def cure_recipe(profile: str, **changes: Any) -> CureRecipe:
     """The recipe of a profile."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
-    return changed(CureRecipe(**{**values, "words": tuple(values["words"])}), changes)
+    return changed(CureRecipe(**values), changes)

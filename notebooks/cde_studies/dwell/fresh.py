@@ -40,6 +40,7 @@ from cde_studies.dwell.probes import moved_versions, scores_by_place
 from cde_studies.dwell.readers import Kept
 from cde_studies.dwell.recipe import dwell_recipe
 from cde_studies.dwell.substrings import fewer_tokens, token_spans
+from cde_studies.dwell.tables import changes
 from cde_studies.intervals import clustered_interval
 
 _JOINED = " joined"
@@ -51,7 +52,7 @@ LENGTHS = {"under 128": 0, "128 to 254": 128, "255 to 510": 255}
 _LONGEST = 510
 
 
-def at_hand(names: Sequence[str] = COLLECTIONS) -> list[str]:
+def at_hand(names: Sequence[str]) -> list[str]:
     """Those of the collections that this machine has; pydocs is always there."""
     return [
         name
@@ -71,23 +72,22 @@ def _tokenizer() -> Any:
 
 
 def fresh_passages(
-    name: str, queries: int, words: Sequence[int] = (60, 400), packages: Sequence[str] | None = None
+    name: str, queries: int, words: Sequence[int], packages: Sequence[str]
 ) -> Passages:
     """Queries of a collection that were not looked at before, with their places. Documents that are
     asked for have 510 tokens at most; longer ones stay in the corpus.
     """
-    every = _every_fresh(name, tuple(words), None if packages is None else tuple(packages))
-    return every.sample(queries, 0)
+    return _every_fresh(name, tuple(words), tuple(packages)).sample(queries, 0)
 
 
 @lru_cache(maxsize=8)
-def _every_fresh(name: str, words: tuple[int, ...], packages: tuple[str, ...] | None) -> Passages:
+def _every_fresh(name: str, words: tuple[int, ...], packages: tuple[str, ...]) -> Passages:
     base, joined = name.removesuffix(_JOINED), name.endswith(_JOINED)
     if base == "pydocs":
-        every = load_passages("pydocs", (words[0], words[1]), packages=packages)
+        every = load_passages("pydocs", words, packages)
     else:
         every = load_passages(f"beir/{base}")
-    unseen = base == "pydocs" and packages is not None and not set(packages) & set(HELD_OUT)
+    unseen = base == "pydocs" and not set(packages) & set(HELD_OUT)
     seen = frozenset() if unseen else _looked_at(base)  # only packages held out were looked at
     left = [query for query in every.collection.query_ids if query not in seen]
     left_out = {**every.left_out, "looked at before": len(every.spans) - len(left)}
@@ -113,7 +113,6 @@ def _looked_at(base: str) -> frozenset[str]:
 class Probed:
     """Fresh queries of a collection, and their documents in eleven versions."""
 
-    name: str
     passages: Passages
 
     @cached_property
@@ -186,7 +185,7 @@ def rows_with_clusters(
     each with its `_low` and `_high`, by a bootstrap of documents; queries and documents.
     """
     reciprocal, gain = scores["mrr@100"], scores["ndcg@10"]
-    moved = reciprocal.drop(columns="default").sub(reciprocal["default"], axis=0)
+    moved = changes(reciprocal)
     of_all = {
         "ends": moved[1] - moved[10],
         "tail": moved[10] - moved[[4, 5, 6, 7]].mean(axis=1),
@@ -211,10 +210,9 @@ def _named(interval: Interval, name: str) -> dict[str, float]:
 
 def _best_later(moved: pd.DataFrame, documents: Sequence[Hashable]) -> pd.Series[float]:
     """The change of each query at the later place that is best for the other half of documents."""
-    names = list(dict.fromkeys(documents))
-    half = set(np.random.default_rng(0).permutation(len(names))[: len(names) // 2].tolist())
-    numbers = {name: number for number, name in enumerate(names)}
-    first = np.array([numbers[name] in half for name in documents])
+    owners, names = pd.factorize(np.array(documents, dtype=object))
+    half = np.random.default_rng(0).permutation(len(names))[: len(names) // 2]
+    first = np.isin(owners, half)
     later = moved.drop(columns=1)
     best = np.zeros(len(moved))
     for side in (first, ~first):
@@ -224,10 +222,7 @@ def _best_later(moved: pd.DataFrame, documents: Sequence[Hashable]) -> pd.Series
 
 
 def probe_at_full_power(
-    queries: Mapping[str, int],
-    sample: int,
-    words: Sequence[int] = (60, 400),
-    packages: Sequence[str] | None = None,
+    queries: Mapping[str, int], sample: int, words: Sequence[int], packages: Sequence[str]
 ) -> pd.DataFrame:
     """BM25 and MiniLM on fresh queries of several collections, by place and length.
 
@@ -238,7 +233,7 @@ def probe_at_full_power(
     """
     rows: list[dict[str, Any]] = []
     for name, most in progress(queries.items(), "probing at full power", unit="collections"):
-        probed = Probed(name, fresh_passages(name, most, words, packages))
+        probed = Probed(fresh_passages(name, most, words, packages))
         owners, lengths = probed.owners, np.array(probed.lengths)
         reference = probed.unchanged(BM25())["mrr@100"].to_numpy()
         kept = encoder_of("MiniLM")

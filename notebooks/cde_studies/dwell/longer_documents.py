@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby, takewhile
+from itertools import groupby
 from typing import NamedTuple
 
-from cde.validation import checked_whole
-from cde_studies.dwell.passages import Passages, Span, ask, texts_of
+from cde_studies.dwell.passages import Passages, Span, ask, shared_beginning, texts_of
 
 _BETWEEN = "\n\n"
 
@@ -41,7 +40,6 @@ def join_paragraphs(
     Every paragraph that fits is in one document. One that fits beside no neighbour stays alone in
     the corpus; its queries are left out and counted, as are those of paragraphs that are too long.
     """
-    most = checked_whole(most, "most", 2)
     corpus = passages.collection
     documents: dict[str, str] = {}
     places: dict[str, _Place] = {}
@@ -86,10 +84,7 @@ def join_paragraphs(
 
 def _head(texts: Sequence[str]) -> str:
     """What all paragraphs of an article begin with, to the last blank."""
-    if len(texts) < 2:
-        return ""
-    pairs = zip(min(texts), max(texts), strict=False)  # what these two share, all between share
-    shared = "".join(one for one, _ in takewhile(lambda both: both[0] == both[1], pairs))
+    shared = shared_beginning(texts) if len(texts) > 1 else ""
     return shared[: shared.rfind(" ") + 1]
 
 

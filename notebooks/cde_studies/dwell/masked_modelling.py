@@ -26,9 +26,7 @@ from torch.nn.functional import cross_entropy, linear
 from cde.hardware import half_precision
 from cde.models import BiEncoder
 from cde.models.encoder import padded, tokenise
-from cde_studies.dwell.language_modelling import bare_ids, train_on_stretches
-
-Ids = NDArray[np.int32]
+from cde_studies.dwell.language_modelling import Ids, bare_ids, train_on_stretches
 
 
 class Masked(NamedTuple):
@@ -39,13 +37,9 @@ class Masked(NamedTuple):
     target: Ids
 
 
-def mask_tokens(
-    ids: Ids, words: Ids, mark: int, generator: np.random.Generator, rate: float = 0.15
-) -> Masked:
+def mask_tokens(ids: Ids, words: Ids, mark: int, generator: np.random.Generator) -> Masked:
     """Ask for some of a text's tokens."""
-    if not len(ids):
-        raise ValueError("a text without tokens has none to ask for")
-    count = max(1, round(rate * len(ids)))
+    count = max(1, round(0.15 * len(ids)))
     places = np.sort(generator.choice(len(ids), count, replace=False))
     kind, drawn = generator.random(count), generator.choice(words, count)
     text = ids.copy()
@@ -85,8 +79,6 @@ def pretrain_masked(
 ) -> list[dict[str, float]]:
     """Train an encoder on masked modelling, in place; see `train_on_stretches`."""
     tokenizer = model.tokenizer
-    if tokenizer.mask_token_id is None:
-        raise ValueError(f"{type(tokenizer).__name__} has no mask: masked modelling needs one")
     every = np.arange(len(tokenizer), dtype=np.int32)
     words = np.setdiff1d(every, np.array(tokenizer.all_special_ids, dtype=np.int32))
     size = model.backbone.get_input_embeddings().weight.shape[0]

@@ -30,7 +30,7 @@ from cde_studies.dwell.sensitivity import index_share, position_sensitivity
 #: characters at which a group begins, as in SQuAD-PosQ
 STARTS = (0, 100, 200, 300, 400, 500)
 _THIRDS = ("beginning", "middle", "end")
-METRIC = "ndcg@10"
+_METRIC = "ndcg@10"
 _OF_ALL = ("index", "low", "high", "without", "limit", "p", "documents")
 
 
@@ -59,13 +59,9 @@ def by_written_place(scores: pd.Series[float], groups: Sequence[str]) -> pd.Data
 
 
 def sensitivity_rows(
-    queries: Mapping[str, int],
-    models: Sequence[str] = ("BM25", "MiniLM"),
-    words: Sequence[int] = (60, 400),
-    packages: Sequence[str] | None = None,
-    draws: int = 1000,
+    queries: Mapping[str, int], words: Sequence[int], packages: Sequence[str], draws: int
 ) -> pd.DataFrame:
-    """Indices of models on fresh queries of several collections.
+    """Indices of BM25 and MiniLM on fresh queries of several collections.
 
     A row for each group with `collection`, `model`, `kind` (see above), `group`, `ndcg` (its mean)
     and `queries`; and in each row the same: `index`, `low`, `high`, `without`, `limit`, `p`,
@@ -75,9 +71,9 @@ def sensitivity_rows(
     rows: list[dict[str, Any]] = []
     for name, most in progress(queries.items(), "measuring sensitivity", unit="collections"):
         joined = name.endswith("joined")
-        probed = Probed(name, fresh_passages(name, most, words, packages))
+        probed = Probed(fresh_passages(name, most, words, packages))
         every = fresh_passages(name, 10**9, words, packages)
-        for model in models:
+        for model in ("BM25", "MiniLM"):
             tables = tables_of_scores(probed, every, encoder_of(model), joined)
             for kind, (table, owners) in tables.items():
                 if table.shape[1] < 2:
@@ -100,12 +96,12 @@ def tables_of_scores(
     probed: Probed, every: Passages, encoder: Encoder | Ranker, thirds: bool
 ) -> dict[str, tuple[pd.DataFrame, list[str]]]:
     """For each kind the table of NDCG@10 and the document of each query."""
-    unchanged = probed.unchanged(encoder)[METRIC]
+    unchanged = probed.unchanged(encoder)[_METRIC]
     if isinstance(encoder, Encoder):
-        moved = probed.scores(encoder)[METRIC].drop(columns="default").loc[probed.queries]
+        moved = probed.scores(encoder)[_METRIC].drop(columns="default").loc[probed.queries]
     else:
         moved = pd.DataFrame(dict.fromkeys(range(1, 11), unchanged))
-    of_all = unmoved(every, encoder)[METRIC]
+    of_all = unmoved(every, encoder)[_METRIC]
     owners = [every.document_of(query) for query in of_all.index]
     here = [written_place(probed.passages, query, thirds) for query in probed.queries]
     there = [written_place(every, query, thirds) for query in of_all.index]

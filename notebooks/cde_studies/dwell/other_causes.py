@@ -141,7 +141,7 @@ class OtherCauses:
             "mrr": float(scores["default"].mean()),
             **{f"place {place}": float(moved[place].mean()) for place in moved},
             "lost": -float(moved.loc[:, 2:].mean(axis=1).mean()),
-            "left_out": sum(left_out.values()) - sum(self.texts.passages.left_out.values()),
+            "left_out": sum(left_out.values()),
         }
 
 

@@ -27,6 +27,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -43,8 +44,15 @@ MSMARCO = {
     "split": "dev",
 }
 
+#: start and end (exclusive) in a text, in characters
+Span = tuple[int, int]
+
+#: to the next full stop before white space, or to an empty line
+SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|\n\s*\n|$)", re.DOTALL)
+_UNDERLINED = re.compile(r"^[ \t]*[A-Z][A-Za-z ]{2,24}\n[ \t]*[-=~]{3,}[ \t]*\n", re.MULTILINE)
+_COLON = re.compile(r"^[ \t]*[A-Z][A-Za-z]{2,16}( \d+)?::?[ \t]*\n", re.MULTILINE)
 #: words of a query and of a passage at least; fewer say too little to be found by
-_WORDS = (5, 10)
+_QUERY_WORDS, _PASSAGE_WORDS = 5, 10
 
 
 @dataclass(frozen=True)
@@ -121,12 +129,11 @@ def _cloze(text: str, generator: np.random.Generator) -> tuple[str, str, Span] |
         start, end = sections[place]
         for match in SENTENCE.finditer(text, start, end):
             sentence = match.group()
-            if _words(sentence) < _WORDS[0] or ">>>" in sentence:
+            if _words(sentence) < _QUERY_WORDS or ">>>" in sentence:
                 continue
-            before, after = text[: match.start()], text[match.end() :]
-            rest = (len(before), end - len(sentence))
-            document = before + after
-            if _words(document[rest[0] : rest[1]]) >= _WORDS[1]:
+            document = text[: match.start()] + text[match.end() :]
+            rest = (match.start(), end - len(sentence))
+            if _words(document[slice(*rest)]) >= _PASSAGE_WORDS:
                 return " ".join(sentence.split()), document, _trimmed(document, rest)
             break
     return None
@@ -139,12 +146,12 @@ def _trimmed(text: str, span: Span) -> Span:
     return start + len(inside) - len(inside.lstrip()), end - len(inside) + len(inside.rstrip())
 
 
-def _pydocs(words: tuple[int, int], seed: int, packages: Sequence[str] | None) -> Passages:
+def _pydocs(words: Sequence[int], packages: Sequence[str] | None) -> Passages:
     pairs = load_pairs("pydocs/*")
     if packages is not None:
         pairs = pairs.select(np.isin(np.asarray(pairs.domains), list(packages)))
-    generator = np.random.default_rng(seed)
-    ids, documents, queries, spans = [], [], [], {}
+    generator = np.random.default_rng(0)
+    documents, queries, spans = [], [], {}
     left_out: Counter[str] = Counter()
     texts = zip(pairs.ids, pairs.documents, strict=True)
     for name, text in progress(texts, "choosing passages", len(pairs), "documents"):
@@ -156,15 +163,11 @@ def _pydocs(words: tuple[int, int], seed: int, packages: Sequence[str] | None) -
             left_out["no section with a sentence and more"] += 1
             continue
         query, document, spans[name] = cloze
-        ids.append(name)
         documents.append(document)
         queries.append(query)
-    qrels = {name: {name: 1} for name in ids}
-    return Passages(
-        RetrievalSet(ids, documents, ids, queries, qrels, name="pydocs sections"),
-        spans,
-        dict(left_out),
-    )
+    ids, qrels = list(spans), {name: {name: 1} for name in spans}
+    collection = RetrievalSet(ids, documents, ids, queries, qrels, name="pydocs sections")
+    return Passages(collection, spans, dict(left_out))
 
 
 def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Passages:
@@ -186,9 +189,8 @@ def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Pas
         else:
             start = texts[relevant[0]].index(passage)
             spans[query] = (start, start + len(passage))
-    placed = [query for query in collection.query_ids if query in spans]
     plain = replace(collection, documents=list(texts.values()))
-    return Passages(ask(plain, placed), spans, dict(left_out))
+    return Passages(ask(plain, list(spans)), spans, dict(left_out))
 
 
 def ask(collection: RetrievalSet, queries: Sequence[str]) -> RetrievalSet:
@@ -262,6 +264,12 @@ def _sentences(name: str) -> Passages:
     return Passages(ask(collection, list(spans)), spans, dict(left_out))
 
 
+def shared_beginning(texts: Sequence[str]) -> str:
+    """What all texts begin with."""
+    pairs = zip(min(texts), max(texts), strict=False)  # what these two share, all between share
+    return "".join(one for one, _ in takewhile(lambda both: both[0] == both[1], pairs))
+
+
 def _covidqa() -> Passages:
     collection = load_retrieval("beir/covidqa-docs")
     articles, parts = (
@@ -272,9 +280,8 @@ def _covidqa() -> Passages:
     for row in _positions(collection.name):
         article, part = articles[row["corpus-id"]], parts.get(row["passage-id"], "")
         # a passage carries its article's title, which stands in the article once, at its head
-        alike = (one == other for one, other in zip(article, part, strict=False))
-        shared = next((place for place, same in enumerate(alike) if not same), 0)
-        texts[row["query-id"]] = part if part in article else part[shared:]
+        title = shared_beginning([article, part])
+        texts[row["query-id"]] = part if part in article else part.removeprefix(title)
     return match_passages(collection, texts)
 
 
@@ -297,18 +304,19 @@ def _of_two_sets(name: str, answers: str, split: str) -> Passages:
 
 
 def load_passages(
-    name: str = "pydocs",
-    words: tuple[int, int] = (120, 360),
-    seed: int = 0,
+    name: str,
+    words: Sequence[int] = (60, 400),
     packages: Sequence[str] | None = None,
     answers: str | None = None,
     split: str = "test",
 ) -> Passages:
-    """Queries whose passage has a known place in its document."""
+    """Queries whose passage has a known place in its document; `words` are the least and the most
+    of a docstring.
+    """
     if answers is not None:
         return _of_two_sets(name, answers, split)
     known = {
-        "pydocs": lambda: _pydocs(words, seed, packages),
+        "pydocs": lambda: _pydocs(words, packages),
         "beir/squad-dev": lambda: _sentences(name),
         "beir/covidqa-passages": lambda: _sentences(name),
         "beir/covidqa-docs": _covidqa,
@@ -319,15 +327,6 @@ def load_passages(
             f"is {name!r}"
         )
     return known[name]()
-
-
-#: start and end (exclusive) in a text, in characters
-Span = tuple[int, int]
-
-#: to the next full stop before white space, or to an empty line
-SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|\n\s*\n|$)", re.DOTALL)
-_UNDERLINED = re.compile(r"^[ \t]*[A-Z][A-Za-z ]{2,24}\n[ \t]*[-=~]{3,}[ \t]*\n", re.MULTILINE)
-_COLON = re.compile(r"^[ \t]*[A-Z][A-Za-z]{2,16}( \d+)?::?[ \t]*\n", re.MULTILINE)
 
 
 def split_sections(text: str) -> list[Span]:

@@ -19,10 +19,8 @@ import numpy as np
 from cde.data import Pairs
 from cde.retrieval import Encoder, Ranker
 from cde_studies.dwell.passages import Passages, ask, texts_of
-from cde_studies.dwell.probes import moved_versions, scores_by_place
+from cde_studies.dwell.probes import PLACES, moved_versions, scores_by_place
 
-#: places that a passage is moved to, from the first to the last
-PLACES = 10
 #: how probable each place is; None leaves documents as they were written
 Placement = Sequence[float] | None
 
@@ -33,13 +31,11 @@ class Placed:
 
     passages: Passages
     versions: Mapping[str, Sequence[str]]
-    left_out: Mapping[str, int]
 
     @classmethod
     def of(cls, passages: Passages, tokenizer: Any) -> Placed:
         """Move the passages of all queries."""
-        versions, left_out = moved_versions(passages, tokenizer, PLACES)
-        return cls(passages, versions, left_out)
+        return cls(passages, moved_versions(passages, tokenizer)[0])
 
 
 def means_by_place(encoder: Encoder | Ranker, placed: Placed) -> dict[str, float]:
@@ -56,29 +52,21 @@ def means_by_place(encoder: Encoder | Ranker, placed: Placed) -> dict[str, float
 
 def at_the_beginning(share: float) -> list[float]:
     """The placement with a share of the passages at the first place, and the others at the last."""
-    if not 0 <= share <= 1:
-        raise ValueError(f"the share at the beginning must be from 0 to 1; it is {share}")
     return [share, *[0.0] * (PLACES - 2), 1 - share]
 
 
-def halves(
-    passages: Passages, source_of: Callable[[str], str], seed: int = 0
-) -> tuple[Passages, Passages]:
+def halves(passages: Passages, source_of: Callable[[str], str]) -> tuple[Passages, Passages]:
     """Two parts of a collection, each of half of the sources with their documents and queries."""
-    sources = sorted({source_of(name) for name in passages.collection.document_ids})
-    if len(sources) < 2:
-        raise ValueError(f"two sources or more can be halved; there is {', '.join(sources)}")
-    shuffled = np.random.default_rng(seed).permutation(np.array(sources, dtype=object))
+    named = texts_of(passages.collection)
+    sources = sorted({source_of(name) for name in named})
+    shuffled = np.random.default_rng(0).permutation(np.array(sources, dtype=object))
     first = set(shuffled[: len(sources) // 2])
-    parts = []
-    for wanted in (first, set(sources) - first):
-        named = texts_of(passages.collection).items()
-        texts = {name: text for name, text in named if source_of(name) in wanted}
-        part = passages.held_by(texts)
-        if not part.spans:
-            raise ValueError("one half of the sources has no query: take another seed")
-        parts.append(part.of_corpus(texts))
-    return parts[0], parts[1]
+
+    def part(inside: bool) -> Passages:
+        texts = {name: text for name, text in named.items() if (source_of(name) in first) == inside}
+        return passages.held_by(texts).of_corpus(texts)
+
+    return part(True), part(False)
 
 
 def placed_pairs(
@@ -88,11 +76,7 @@ def placed_pairs(
     queries = [name for name in placed.passages.collection.query_ids if name in placed.versions]
     places = [0] * len(queries)
     if placement is not None:
-        shares = np.asarray(placement, dtype=np.float64)
-        if shares.shape != (PLACES,) or shares.min() < 0 or not np.isclose(shares.sum(), 1):
-            raise ValueError(
-                f"a placement is {PLACES} probabilities that sum to 1; it is {list(placement)}"
-            )
+        shares = np.asarray(placement)
         drawn = np.random.default_rng(seed).random(len(queries))
         edges = np.minimum(np.cumsum(shares), 1.0)
         edges[np.flatnonzero(shares)[-1] :] = 1.0  # rounding must not lead to a place of share 0

@@ -73,6 +73,8 @@ CHAINS: dict[str, tuple[str, ...]] = {
     "masked, crops, tuned again": (MASKED, CROPS, TUNED),
 }
 _AGAIN = "masked, crops, tuned again"
+#: settings of the stages; the others of a profile are those of the texts
+_OWN = ("passages", "layers", "masked", "crops", "tune", "episodes")
 #: what is probed without training; the first has the layers of `start` with MiniLM's own positions
 REFERENCES = ("own positions", "BM25")
 
@@ -94,9 +96,11 @@ def with_new_positions(encoder: BiEncoder, seed: int = 0) -> BiEncoder:
 
 def first_halves(texts: Sequence[str], tokenizer: Any) -> list[str]:
     """The first half of each document's tokens, to the nearest whole word; of a single word all."""
-    shown = progress(texts, "halving documents", unit="documents")
-    pieces = [(text, segments(text, tokenizer, 2)) for text in shown]
-    return [text if isinstance(parts, str) else parts[0] for text, parts in pieces]
+    halves = []
+    for text in progress(texts, "halving documents", unit="documents"):
+        parts = segments(text, tokenizer, 2)
+        halves.append(text if isinstance(parts, str) else parts[0])
+    return halves
 
 
 @dataclass(frozen=True)
@@ -113,12 +117,10 @@ class PretrainedStages:
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
         """What a record depends on: stages, texts, and the chapter's own settings."""
-        stages = ("passages", "layers", "masked", "crops", "tune", "episodes")
-        texts = ("data", "documents", "longest", "queries")
+        texts = ("data", "documents", "words", "longest", "queries")
         return {
-            **{name: getattr(self, name) for name in stages},
+            **{name: getattr(self, name) for name in _OWN},
             **{name: getattr(self.texts, name) for name in texts},
-            "words": list(self.texts.words),
             **chapter,
         }
 
@@ -298,10 +300,8 @@ def pretrained_stages(
     values = {**values, **given}
     for stage in ("masked", "crops", "tune"):
         values[stage] = shorter(values[stage], share_of_steps)
-    stages = ("passages", "layers", "masked", "crops", "tune", "episodes")
-    own = {name: values.pop(name) for name in stages}
-    texts = dwell_recipe(profile, **{**values, "words": tuple(values["words"])})
-    return PretrainedStages(texts, **own)
+    own = {name: values.pop(name) for name in _OWN}
+    return PretrainedStages(dwell_recipe(profile, **values), **own)
 
 
 #: chains of which each has one stage more than the one before

@@ -10,7 +10,7 @@ paper.) A bag of words cannot tell the versions apart: BM25 is the control.
 A moved document must have the document's tokens, with the passage's in one piece. Texts for which a
 tokenizer does not give that are left out and counted.
 
-Cost: points × queries documents are embedded once more.
+Cost: ten times the queries' documents are embedded once more.
 """
 
 from __future__ import annotations
@@ -27,27 +27,24 @@ from cde.data import RetrievalSet
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, score_queries, search
 from cde.validation import encoded
-from cde_studies.dwell.passages import Passages, ask, texts_of
-from cde_studies.dwell.substrings import begins_word, fewer_tokens, leading_blank, token_spans
+from cde_studies.dwell.passages import Passages, Span, ask, texts_of
+from cde_studies.dwell.substrings import (
+    begins_word,
+    fewer_tokens,
+    leading_blank,
+    token_spans,
+    whole_words,
+)
 
-Span = tuple[int, int]
+#: places that a passage is moved to, from the first to the last
+PLACES = 10
 
 
-def move_passage(text: str, passage: Span, tokenizer: Any, points: int = 10) -> list[str]:
-    """The document with its passage at each of several places from the first to the last; an empty
-    list if one of them does not have the document's tokens with the passage's in one piece: the
-    tokenizer does not round-trip.
+def move_passage(text: str, passage: Span, tokenizer: Any) -> list[str]:
+    """The document with its passage at each place; an empty list if one of them does not have the
+    document's tokens with the passage's in one piece: the tokenizer does not round-trip.
     """
-    start, end = passage
-    if not 0 <= start < end <= len(text) or points < 2:
-        raise ValueError(
-            f"the passage must lie in the text's {len(text)} characters, with two points or more; "
-            f"it is {start} to {end}, with {points}"
-        )
-    while start > 0 and not text[start - 1].isspace():
-        start -= 1
-    while end < len(text) and not text[end].isspace():
-        end += 1
+    start, end = whole_words(text, *passage)
     moved = " ".join(text[start:end].split())
     rest = " ".join([*text[:start].split(), *text[end:].split()])
     lead = leading_blank(moved, tokenizer)
@@ -60,8 +57,8 @@ def move_passage(text: str, passage: Span, tokenizer: Any, points: int = 10) -> 
     words = [number for number, (begin, _) in enumerate(places) if begins_word(rest, begin)]
     words.append(len(places))
     versions = []
-    for point in range(points):
-        wanted = round(point * len(places) / (points - 1))
+    for place in range(PLACES):
+        wanted = round(place * len(places) / (PLACES - 1))
         cut = min(words, key=lambda word: (abs(word - wanted), word))
         at = len(rest) if cut == len(places) else int(places[cut][0])
         parts = (rest[:at].strip(), moved.strip(), rest[at:].strip())
@@ -73,23 +70,17 @@ def move_passage(text: str, passage: Span, tokenizer: Any, points: int = 10) -> 
 
 
 def moved_passage(
-    encoder: Encoder | Ranker,
-    passages: Passages,
-    tokenizer: Any,
-    points: int = 10,
-    metric: str = "mrr@100",
-    longest: int | None = None,
+    encoder: Encoder | Ranker, passages: Passages, tokenizer: Any, longest: int | None = None
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Score each query with its document unchanged (`default`), and with the passage moved to each
-    place (1 … points), a row each; and how many queries were left out, by reason.
+    """MRR@100 of each query (row) with its document unchanged (`default`), and with the passage
+    moved to each place (1 … 10); and how many queries were left out, by reason.
     """
-    versions, left_out = moved_versions(passages, tokenizer, points, longest)
-    by_place = scores_by_place(encoder, passages, versions, (metric,))
-    return by_place[metric], left_out
+    versions, left_out = moved_versions(passages, tokenizer, longest)
+    return scores_by_place(encoder, passages, versions, ["mrr@100"])["mrr@100"], left_out
 
 
 def moved_versions(
-    passages: Passages, tokenizer: Any, points: int = 10, longest: int | None = None
+    passages: Passages, tokenizer: Any, longest: int | None = None
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
     """Each query's document as it is and with the passage at each place, with one blank for white
     space; and how many queries were left out, by reason.
@@ -97,13 +88,13 @@ def moved_versions(
     collection = passages.collection
     texts = texts_of(collection)
     versions: dict[str, list[str]] = {}
-    left_out: Counter[str] = Counter(passages.left_out)
+    left_out: Counter[str] = Counter()
     for query in progress(collection.query_ids, "moving passages", unit="queries"):
         text = texts[passages.document_of(query)]
         if longest is not None and not fewer_tokens(text, tokenizer, longest):
             left_out[f"document of more than {longest} tokens"] += 1
             continue
-        made = move_passage(text, passages.spans[query], tokenizer, points)
+        made = move_passage(text, passages.spans[query], tokenizer)
         if made:
             versions[query] = [" " * made[0].startswith(" ") + " ".join(text.split()), *made]
         else:

@@ -95,11 +95,7 @@ def reader(name: str, recipe: DwellRecipe, seed: int) -> Reader:
 
 
 def probe_places(
-    name: str,
-    passages: Passages,
-    recipe: DwellRecipe,
-    models: Sequence[tuple[str, int]],
-    points: int = 10,
+    name: str, passages: Passages, recipe: DwellRecipe, models: Sequence[tuple[str, int]]
 ) -> pd.DataFrame:
     """MRR@100 of each model and seed with the passage at each place of its document: the rows of
     `rows_by_place` with `collection`, `model`, `seed` and `left_out`.
@@ -107,10 +103,8 @@ def probe_places(
     rows: list[dict[str, Any]] = []
     for model, seed in progress(models, f"probing on {name}", unit="models"):
         at = reader(model, recipe, seed)
-        scores, skipped = moved_passage(
-            at.encoder, passages, at.tokenizer, points, longest=at.longest
-        )
-        left_out = sum(skipped.values()) - sum(passages.left_out.values())
+        scores, left_out = moved_passage(at.encoder, passages, at.tokenizer, at.longest)
         head = {"collection": name, "model": model, "seed": seed}
-        rows += [head | row | {"left_out": left_out} for row in rows_by_place(scores)]
+        tail = {"left_out": sum(left_out.values())}
+        rows += [head | row | tail for row in rows_by_place(scores)]
     return pd.DataFrame(rows)

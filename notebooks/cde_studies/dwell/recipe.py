@@ -28,7 +28,7 @@ Cost: that of the phases; `run.json` in each one's folder says the seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ class DwellRecipe:
     tune: dict[str, Any]
     episodes: int
     documents: int
-    words: tuple[int, int]
+    words: list[int]
     longest: int
     queries: int
     data: str = "pydocs"
@@ -150,24 +150,20 @@ class DwellRecipe:
             raise ValueError(f"chain must be one of {', '.join(CHAINS)}; it is {chain!r}")
         return last[chain]
 
-    def folder(self, chain: str, seed: int) -> Path:
-        """Where a chain's last phase lies, trained or read from the store."""
-        return train_phase(self.phase(chain), self.pairs.documents, self.pairs, seed)
-
     def model(self, chain: str, seed: int) -> EncoderDecoder:
-        """The model at the end of a chain."""
-        return EncoderDecoder.from_pretrained(self.folder(chain, seed) / "model")
+        """The model at the end of a chain, trained or read from the store."""
+        folder = train_phase(self.phase(chain), self.pairs.documents, self.pairs, seed)
+        return EncoderDecoder.from_pretrained(folder / "model")
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
         """What a record depends on: the recipe and the chapter's own settings."""
-        own = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**own, "words": list(self.words), **chapter}
+        return asdict(self) | chapter
 
 
 def dwell_recipe(profile: str, share_of_steps: float | None = None, **changes: Any) -> DwellRecipe:
     """The recipe of a profile."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
-    recipe = changed(DwellRecipe(**{**values, "words": tuple(values["words"])}), changes)
+    recipe = changed(DwellRecipe(**values), changes)
     phases: dict[str, Any] = {
         name: shorter(getattr(recipe, name), share_of_steps)
         for name in ("restore", "crops", "tune")

@@ -32,7 +32,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cde.intervals import Interval
-from cde.validation import checked_whole
 
 #: rounding of sums: two orders of the same numbers count as equal
 _ROUNDING = 1e-9
@@ -55,26 +54,21 @@ class Sensitivity:
 
 
 def position_sensitivity(
-    scores: pd.DataFrame,
-    documents: Sequence[Hashable] | None = None,
-    draws: int = 1000,
-    seed: int = 0,
+    scores: pd.DataFrame, documents: Sequence[Hashable], draws: int
 ) -> Sensitivity:
-    """The index of a table of scores, its interval, and its value without sensitivity. The interval
-    is the bootstrap over documents, reflected at the estimate (the "basic" one): noise raises the
-    index of each draw, as it has raised that of the data.
+    """The index of a table of scores, a row for each query and a column for each group, its
+    interval, and its value without sensitivity. The interval is the bootstrap over documents,
+    reflected at the estimate (the "basic" one): noise raises the index of each draw, as it has
+    raised that of the data.
     """
     values = scores.to_numpy(dtype=np.float64)
-    draws = checked_whole(draws, "draws")
-    names = list(range(len(values))) if documents is None else list(documents)
-    natural = _is_natural(values, list(scores.columns), len(names))
-    owners, count = _owners(names)
-    index = index_of_means(_means(values))
-    generator = np.random.default_rng(seed)
-    shuffled = _dealt if natural else _moved
-    by_chance = np.array(
-        [index_of_means(_means(shuffled(values, owners, count, generator))) for _ in range(draws)]
-    )
+    owners, count = _owners(documents)
+    means = np.nanmean(values, axis=0)
+    index = index_of_means(means)
+    generator = np.random.default_rng(0)
+    shuffled = _dealt if np.isnan(values).any() else _moved
+    shuffles = (shuffled(values, owners, count, generator) for _ in range(draws))
+    by_chance = np.array([index_of_means(np.nanmean(one, axis=0)) for one in shuffles])
     drawn = _resampled(values, owners, count, draws, generator)
     below, above = np.nanpercentile(drawn, [2.5, 97.5])
     return Sensitivity(
@@ -83,31 +77,24 @@ def position_sensitivity(
         high=float(np.clip(2 * index - below, index, 1.0)),
         without=float(by_chance.mean()),
         p=float((1 + (by_chance >= index - _ROUNDING).sum()) / (1 + draws)),
-        groups=dict(zip(scores.columns, _means(values).tolist(), strict=True)),
+        groups=dict(zip(scores.columns, means.tolist(), strict=True)),
         limit=float(np.percentile(by_chance, 95)),
         documents=count,
     )
 
 
 def index_share(
-    part: pd.DataFrame,
-    whole: pd.DataFrame,
-    documents: Sequence[Hashable],
-    draws: int = 1000,
-    seed: int = 0,
+    part: pd.DataFrame, whole: pd.DataFrame, documents: Sequence[Hashable], draws: int
 ) -> Interval:
     """The index of one table as a share of that of another on the same queries, 1 where the whole
     has none, with its percentile bootstrap interval.
     """
-    if len(part) != len(whole):
-        raise ValueError(f"the tables have {len(part)} and {len(whole)} queries")
     owners, count = _owners(documents)
     indices = []
     for table in (part, whole):
         values = table.to_numpy(dtype=np.float64)
-        _is_natural(values, list(table.columns), len(documents))
-        drawn = _resampled(values, owners, count, draws, np.random.default_rng(seed))
-        indices.append(np.concatenate([[index_of_means(_means(values))], drawn]))
+        drawn = _resampled(values, owners, count, draws, np.random.default_rng(0))
+        indices.append(np.concatenate([[index_of_means(np.nanmean(values, axis=0))], drawn]))
     one, all_of_it = indices
     shares = np.divide(one, all_of_it, out=np.ones_like(all_of_it), where=~(all_of_it <= 0))
     low, high = np.nanpercentile(shares[1:], [2.5, 97.5])
@@ -121,32 +108,6 @@ def _owners(documents: Sequence[Hashable]) -> tuple[NDArray[np.int64], int]:
     if len(names) < 2:
         raise ValueError("queries of two documents or more are needed; all are of one")
     return owners, len(names)
-
-
-def _is_natural(values: Floats, groups: list[Hashable], documents: int) -> bool:
-    """Whether each query is in one group alone; False where each is in all of them."""
-    if values.ndim != 2 or values.shape[1] < 2:
-        raise ValueError(f"scores must have two groups (columns) or more; they are {groups}")
-    if documents != len(values):
-        raise ValueError(f"{len(values)} queries have {documents} documents: one each is needed")
-    there = np.isfinite(values)
-    empty = [group for group, some in zip(groups, there.T, strict=True) if not some.any()]
-    if empty:
-        raise ValueError(f"no query has a score in the group(s) {', '.join(map(str, empty))}")
-    if (values[there] < 0).any():
-        raise ValueError("a score is below 0: the index divides by the best group's mean")
-    of_each = there.sum(axis=1)
-    if not ((of_each == values.shape[1]).all() or (of_each == 1).all()):
-        row = int(np.argmax((of_each != values.shape[1]) | (of_each != of_each[0])))
-        raise ValueError(
-            "each query needs a score in every group (moved), or each in exactly one (natural); "
-            f"row {row} has {of_each[row]} of {values.shape[1]}"
-        )
-    return bool((of_each == 1).all())
-
-
-def _means(values: Floats) -> Floats:
-    return np.asarray(np.nanmean(values, axis=0))
 
 
 def index_of_means(means: Floats) -> Floats:

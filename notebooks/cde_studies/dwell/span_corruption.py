@@ -23,15 +23,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 
 from cde.hardware import half_precision
 from cde.models.encoder import padded
 from cde.progress import progress
-from cde.validation import checked_whole
 from cde_studies.dwell.encoder_decoder import EncoderDecoder
-from cde_studies.dwell.language_modelling import bare_ids, train_on_stretches
+from cde_studies.dwell.language_modelling import Ids, bare_ids, train_on_stretches
 
-Ids = NDArray[np.int32]
+#: the share of the tokens that is taken out, and the (mean) length of a span
+_RATE, _SPAN = 0.15, 3
 
 
 class Corrupted(NamedTuple):
@@ -72,14 +73,10 @@ def _cut(ids: Ids, spans: Sequence[tuple[Any, Any]], marks: Ids) -> Corrupted:
     )
 
 
-def corrupt(
-    ids: Ids, marks: Ids, generator: np.random.Generator, rate: float = 0.15, span: float = 3.0
-) -> Corrupted:
-    """Take spans out of a text at random."""
-    if len(ids) < 4:
-        raise ValueError(f"a text of {len(ids)} tokens is too short to be corrupted: 4 are needed")
-    out = min(max(1, round(rate * len(ids))), len(ids) - 2)
-    count = min(max(1, round(out / span)), len(marks) - 1, out, len(ids) - out - 1)
+def corrupt(ids: Ids, marks: Ids, generator: np.random.Generator) -> Corrupted:
+    """Take spans out of a text of four tokens or more at random."""
+    out = max(1, round(_RATE * len(ids)))
+    count = min(max(1, round(out / _SPAN)), len(marks) - 1)
     lengths = _composition(out, count, generator)
     # as many gaps before spans, and one after the last
     gaps = _composition(len(ids) - out, count + 1, generator)
@@ -88,18 +85,14 @@ def corrupt(
 
 
 def _loss(
-    model: EncoderDecoder, rows: Sequence[Corrupted], half: bool
+    model: EncoderDecoder, rows: Sequence[Corrupted]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Mean loss a target token; of each row and place, the label and whether it is ranked first."""
-    padding = model.tokenizer.pad_token_id or 0
     device = model.device
-    ids, mask = padded([row.text for row in rows], padding, device)
-    width = max(len(row.target) for row in rows)
-    labels = torch.full((len(rows), width), -100, dtype=torch.long)
-    for place, row in zip(labels, rows, strict=True):
-        place[: len(row.target)] = torch.from_numpy(row.target.astype(np.int64))
-    labels = labels.to(device)
-    with torch.autocast(device.type, torch.bfloat16, enabled=half):
+    ids, mask = padded([row.text for row in rows], model.tokenizer.pad_token_id or 0, device)
+    targets = [torch.from_numpy(row.target.astype(np.int64)) for row in rows]
+    labels = pad_sequence(targets, batch_first=True, padding_value=-100).to(device)
+    with torch.autocast(device.type, torch.bfloat16, enabled=half_precision(model.precision)):
         scores = model.restore(ids, mask, labels)
     loss = cross_entropy(scores.float().flatten(0, 1), labels.flatten(), ignore_index=-100)
     return loss, labels, scores.argmax(dim=-1) == labels
@@ -133,10 +126,9 @@ def _gradients(
     model: EncoderDecoder, batch: Sequence[Corrupted], chunk: int
 ) -> tuple[float, float]:
     """Loss and accuracy of a batch, whose gradients are added up chunk by chunk."""
-    half = half_precision(model.precision)
     targets, total, share = sum(len(one.target) for one in batch), 0.0, 0.0
     for start in range(0, len(batch), chunk):
-        loss, labels, right = _loss(model, batch[start : start + chunk], half)
+        loss, labels, right = _loss(model, batch[start : start + chunk])
         # mean of all the batch's target tokens, not of the chunk's
         loss = loss * (int((labels != -100).sum()) / targets)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -146,27 +138,20 @@ def _gradients(
 
 
 def windows_corrupted(
-    ids: Ids,
-    marks: Ids,
-    generator: np.random.Generator,
-    windows: int = 10,
-    rate: float = 0.15,
-    span: int = 3,
+    ids: Ids, marks: Ids, generator: np.random.Generator, windows: int
 ) -> list[Corrupted] | str:
     """A text corrupted in one window at a time; or, in words, why it cannot be. Spans, as many as
-    come nearest to `rate` of the window and one at least, are apart from each other and from its
-    ends.
+    come nearest to the rate and one at least, are apart from each other and from a window's ends.
     """
-    windows, span = checked_whole(windows, "windows"), checked_whole(span, "span")
     size = len(ids) // windows
-    if size < span + 2:
-        return f"fewer than {windows * (span + 2)} tokens"
-    count = min(max(1, round(rate * size / span)), (size - 1) // (span + 1), len(marks) - 1)
+    if size < _SPAN + 2:
+        return f"fewer than {windows * (_SPAN + 2)} tokens"
+    count = min(max(1, round(_RATE * size / _SPAN)), len(marks) - 1)
     corrupted = []
     for edges in np.array_split(np.arange(len(ids)), windows):
-        gaps = _composition(len(edges) - count * span, count + 1, generator)
-        starts = edges[0] + np.cumsum(gaps[:-1]) + span * np.arange(count)
-        corrupted.append(_cut(ids, [(at, at + span) for at in starts], marks))
+        gaps = _composition(len(edges) - count * _SPAN, count + 1, generator)
+        starts = edges[0] + np.cumsum(gaps[:-1]) + _SPAN * np.arange(count)
+        corrupted.append(_cut(ids, [(at, at + _SPAN) for at in starts], marks))
     return corrupted
 
 
@@ -182,9 +167,7 @@ def span_accuracy(
     `(n, windows)` share of span tokens ranked first; the same for a model that always names the
     commonest token of these texts; and how many documents were left out, by reason.
     """
-    windows, tokens = checked_whole(windows, "windows"), checked_whole(tokens, "tokens")
-    batch_size = checked_whole(batch_size, "batch_size")
-    marks, half = sentinels(model.tokenizer), half_precision(model.precision)
+    marks = sentinels(model.tokenizer)
     rows: list[Corrupted] = []
     left_out: Counter[str] = Counter()
     for number, ids in enumerate(bare_ids(model.tokenizer, texts)):
@@ -196,17 +179,14 @@ def span_accuracy(
             rows += corrupted
     if not rows:
         raise ValueError(f"no document can be probed: {dict(left_out)}")
-    training = model.training
-    model.eval()
     commonest = int(np.bincount(np.concatenate([row.text for row in rows])).argmax())
     shares: list[float] = []
     guessed: list[float] = []
     with torch.inference_mode():
         for start in progress(range(0, len(rows), batch_size), "restoring spans", unit="batches"):
-            _, labels, right = _loss(model, rows[start : start + batch_size], half)
+            _, labels, right = _loss(model, rows[start : start + batch_size])
             # sentinels are told by their order alone: only the spans' own tokens count
             own = (labels != -100) & ~torch.isin(labels, torch.from_numpy(marks).to(labels))
             shares += ((right & own).sum(dim=1) / own.sum(dim=1)).tolist()
             guessed += (((labels == commonest) & own).sum(dim=1) / own.sum(dim=1)).tolist()
-    model.train(training)
     return np.array(shares).reshape(-1, windows), np.array(guessed).reshape(-1, windows), left_out

@@ -54,6 +54,15 @@ def begins_word(text: str, start: int) -> bool:
     return start == 0 or text[start - 1].isspace() or text[start : start + 1].isspace()
 
 
+def whole_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span from `start` to `end` (exclusive), widened to whole words."""
+    while start > 0 and not text[start - 1].isspace():
+        start -= 1
+    while end < len(text) and not text[end].isspace():
+        end += 1
+    return start, end
+
+
 @dataclass(frozen=True)
 class Similarities:
     """Cosines of runs of a document with the whole."""

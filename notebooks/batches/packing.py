@@ -207,9 +207,8 @@ def fate(within, order, batch):
     made = epoch(within, order, batch)
     cut = cut_clusters(labels[within], made)
     borders = {"batches across a border": np.mean([np.ptp(packages[rows]) > 0 for rows in made])}
-    kept = {name: cut[name] for name in ("clusters split", "clusters in a batch", "pairs dropped")}
     head = {"clusters within": within, "order": ORDERS[order], "batch size": f"{batch:,}"}
-    return head | kept | ({} if within == WHOLE else borders) | {"mean cosine": hard(made)}
+    return head | cut | ({} if within == WHOLE else borders) | {"mean cosine": hard(made)}
 
 
 whole = np.zeros(len(sample), np.int64)  # all in one: no clusters

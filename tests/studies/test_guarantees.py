@@ -75,5 +75,3 @@ def test_copies_of_the_own_document_are_no_negatives() -> None:
 def test_what_is_no_cosine_is_refused() -> None:
     with pytest.raises(ValueError, match="length 1"):
         cosine_bounds(1.2, 0.5)
-    with pytest.raises(ValueError, match="label for each pair"):
-        negative_guarantees(unit(3, 2, 0), unit(3, 2, 0), np.zeros(2, np.int64))

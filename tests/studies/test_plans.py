@@ -1,6 +1,4 @@
-"""Plans of batches: what a sampler would give, curricula, and pairs beside their hardest
-negatives.
-"""
+"""Plans of batches: curricula, and pairs beside their hardest negatives."""
 
 from __future__ import annotations
 
@@ -9,24 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.batching.packing import BatchSampler
-from cde_studies.clustering.groupings import join_plans, plan_batches, plan_with_hardest
-
-
-def sampler() -> BatchSampler:
-    return BatchSampler(np.arange(23) // 4, batch_size=4, seed=3)
-
-
-def test_a_plan_has_the_batches_that_the_sampler_gives_over_several_epochs() -> None:
-    plan, same = plan_batches(sampler(), 12), sampler()
-    assert plan.shape == (12, 4)
-    np.testing.assert_array_equal(plan, [next(same) for _ in range(12)])
-
-
-def test_a_sampler_of_short_batches_makes_no_plan() -> None:
-    short = BatchSampler(np.zeros(5, np.int64), batch_size=2, drop_last=False)
-    with pytest.raises(ValueError, match="drop_last=True"):
-        plan_batches(short, 3)
+from cde_studies.clustering.groupings import join_plans, plan_with_hardest
 
 
 @given(steps=st.integers(1, 30), count=st.integers(1, 4))
@@ -37,13 +18,6 @@ def test_a_curriculum_has_equal_parts_in_order(steps: int, count: int) -> None:
     assert (np.diff(joined[:, 0]) >= 0).all()
     parts = np.bincount(joined[:, 0], minlength=count)
     assert parts.max() - parts.min() <= 1
-
-
-def test_plans_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="one batch size"):
-        join_plans([np.zeros((3, 2)), np.zeros((3, 4))], 3)
-    with pytest.raises(ValueError, match="cannot give"):
-        join_plans([np.zeros((1, 2)), np.zeros((9, 2))], 9)
 
 
 @given(n=st.integers(8, 40), half=st.integers(1, 4), seed=st.integers(0, 5))

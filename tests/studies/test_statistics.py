@@ -154,14 +154,6 @@ def test_statistics_at_the_edges() -> None:
         "size",
         "similarity",
     ]
-    with pytest.raises(
-        ValueError, match="labels must name one for each of the 3 vectors; there are 2"
-    ):
-        cluster_statistics(np.eye(3), np.array([0, 2]))
-    with pytest.raises(
-        ValueError, match="sources must name one for each of the 3 vectors; there are 1"
-    ):
-        cluster_statistics(np.eye(3), np.array([0, 2, 2]), ["scipy"])
 
 
 # difficulty

@@ -61,11 +61,6 @@ def negative_guarantees(
         - hardest_inside: share of its hardest negatives that lie in its cluster;
         - by_chance: share of all negatives that do.
     """
-    if query_vectors.shape != document_vectors.shape or len(labels) != len(query_vectors):
-        raise ValueError(
-            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
-            f"must both be (n, dim), with a label for each pair; there are {len(labels)}"
-        )
     rows = []
     for query in range(len(labels)) if drawn is None else drawn:
         scores = document_vectors @ query_vectors[query]

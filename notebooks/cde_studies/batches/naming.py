@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cde.validation import Positions, checked_texts, checked_whole, shown
+from cde.validation import Positions
 
 #: two characters or more, one of them a letter
 _WORD = r"(?u)\b(?=\w*[^\W\d_])\w\w+\b"
@@ -37,13 +37,6 @@ def telling_terms(texts: Sequence[str], labels: Positions, count: int = 8) -> li
     """
     from sklearn.feature_extraction.text import CountVectorizer
 
-    texts, count = checked_texts(texts), checked_whole(count, "count")
-    labels = np.asarray(labels)
-    if labels.shape != (len(texts),) or (labels < 0).any():
-        raise ValueError(
-            f"labels must hold a number, 0 or more, for each of the {len(texts)} texts; they are "
-            f"{shown(labels)}"
-        )
     counter = CountVectorizer(
         binary=True, stop_words="english", token_pattern=_WORD, dtype=np.int64
     )

@@ -124,12 +124,6 @@ def cluster_statistics(
     `mean_pairwise_cosine(vectors)`; the purity of a whole clustering is the mean of `source_share`
     weighted by `size`.
     """
-    given = {"labels": len(labels), **({} if sources is None else {"sources": len(sources)})}
-    for name, count in given.items():
-        if count != len(vectors):
-            raise ValueError(
-                f"{name} must name one for each of the {len(vectors)} vectors; there are {count}"
-            )
     members = {cluster: rows for cluster, rows in enumerate(cluster_members(labels)) if len(rows)}
     table = pd.DataFrame(
         {
@@ -214,8 +208,6 @@ def cut_clusters(labels: Positions, batches: Sequence[Positions]) -> dict[str, f
         clusters in a batch: how many clusters a batch holds, on average.
         pairs dropped: the share of pairs that no batch has.
     """
-    if not batches:
-        raise ValueError("there is no batch")
     batch_of = _numbers(batches, len(labels))
     there = batch_of >= 0
     together = pd.DataFrame({"cluster": labels[there], "batch": batch_of[there]}).drop_duplicates()
@@ -230,8 +222,6 @@ def mates_met_again(epochs: Sequence[Sequence[Positions]]) -> NDArray[np.float64
     """The share of its batch-mates of one epoch that a pair meets again in the next, the mean over
     pairs that have a batch in both: `(len(epochs) // 2,)`, for epochs 0 and 1, 2 and 3, and so on.
     """
-    if not all(epochs) or any(len(epoch[0]) < 2 for epoch in epochs):
-        raise ValueError("every epoch needs batches of two pairs or more")
     shares = []
     both_of = list(zip(epochs[::2], epochs[1::2], strict=False))
     for first, second in progress(both_of, "comparing", unit="pairs of epochs"):

@@ -8,10 +8,10 @@ easily confused with: large f(d, q') + f(d', q) (Eq. 2), by the surrogate f.
 just these two pairs has, and a normalised cut leaves as little of it as possible between clusters.
 scikit-learn makes the cut.
 
-*Communities* (`communities`, B3): edges go to the pairs at ranks `skip` … `skip + neighbours`, for
-those at the very top may be right answers too. The authors cut the graph with METIS into parts of
-one size. Here NetworkX finds communities (Louvain), and those larger than `cluster_size` are cut
-again, as long as they come apart.
+*Communities* (`communities`, B3): the authors leave out the very top ranks, which may be right
+answers too, and cut the graph with METIS into parts of one size. Here no rank is left out, NetworkX
+finds communities (Louvain), and those larger than `cluster_size` are cut again, as long as they
+come apart.
 
 Cost for a domain of n pairs: n² · 2 · dim multiply-adds for the graph, then for the cut that of k
 eigenvectors of a sparse matrix, or of some passes over the edges.
@@ -28,34 +28,31 @@ from scipy.sparse import coo_array, csr_array
 
 from cde.batching.clustering import check_pairs, domain_shards
 from cde.progress import progress
-from cde.validation import Positions, Vectors, checked_whole
+from cde.validation import Positions, Vectors
 
 _BLOCK = 1024
+_TEMPERATURE = 0.1  # of the loss that a spectral cut keeps inside
 
 
 def neighbour_graph(
-    query_vectors: Vectors, document_vectors: Vectors, neighbours: int, skip: int = 0
+    query_vectors: Vectors, document_vectors: Vectors, neighbours: int
 ) -> csr_array:
     """Which pairs are most easily confused: `(n, n)` symmetric sparse matrix of
     (f(d, q') + f(d', q)) / 2, where one of the two is among the other's neighbours.
     """
     check_pairs(query_vectors, document_vectors)
-    neighbours, skip = checked_whole(neighbours, "neighbours"), checked_whole(skip, "skip", 0)
     n = len(query_vectors)
     if n == 1:
         return csr_array((1, 1))
-    skip = min(skip, n - 2)
-    last = min(skip + neighbours, n - 1)
-    rows = np.repeat(np.arange(n), last - skip)
-    columns = np.empty((n, last - skip), np.int64)
+    most = min(neighbours, n - 1)
+    rows = np.repeat(np.arange(n), most)
+    columns = np.empty((n, most), np.int64)
     for start in range(0, n, _BLOCK):
         block = np.arange(start, min(start + _BLOCK, n))
         scores = query_vectors[block] @ document_vectors.T
         scores += document_vectors[block] @ query_vectors.T
         scores[np.arange(len(block)), block] = -np.inf
-        nearest = np.argpartition(-scores, last - 1, axis=1)[:, :last]
-        order = np.argsort(-np.take_along_axis(scores, nearest, axis=1), axis=1, kind="stable")
-        columns[block] = np.take_along_axis(nearest, order, axis=1)[:, skip:]
+        columns[block] = np.argpartition(-scores, most - 1, axis=1)[:, :most]
     ends = np.stack([rows, columns.ravel()])
     first, second = np.unique(np.hstack([ends, ends[::-1]]), axis=1)  # each link once
     cosines = np.einsum("ij,ij->i", query_vectors[first], document_vectors[second])
@@ -69,7 +66,6 @@ def spectral_clusters(
     cluster_size: int = 256,
     domains: Sequence[str] | None = None,
     neighbours: int = 20,
-    temperature: float = 0.1,
     seed: int = 0,
 ) -> Positions:
     """Clusters with much contrastive loss inside, by a normalised cut (Cho et al. 2024): `(n,)`
@@ -89,7 +85,7 @@ def spectral_clusters(
         # −log softmax of two: each of the two queries against each other's document, and of the
         # two documents against each other's query
         losses = [
-            np.logaddexp(0, (other - own[side]) / temperature)
+            np.logaddexp(0, (other - own[side]) / _TEMPERATURE)
             for side, other in ((rows, there), (columns, back), (rows, back), (columns, there))
         ]
         weights = csr_array((np.mean(losses, axis=0), (rows, columns)), graph.shape)
@@ -116,7 +112,6 @@ def communities(
     cluster_size: int = 256,
     domains: Sequence[str] | None = None,
     neighbours: int = 20,
-    skip: int = 0,
     seed: int = 0,
 ) -> Positions:
     """Communities of a graph of ranks (B3): `(n,)` labels, numbered domain after domain. One that
@@ -125,10 +120,9 @@ def communities(
     import networkx
 
     def cut(queries: Vectors, documents: Vectors) -> Positions:
-        graph = neighbour_graph(queries, documents, neighbours, skip)
-        whole = networkx.from_scipy_sparse_array(graph.maximum(0))
+        graph = neighbour_graph(queries, documents, neighbours)
         labels, count = np.zeros(len(queries), np.int64), 0
-        waiting = [whole]
+        waiting = [networkx.from_scipy_sparse_array(graph.maximum(0))]
         while waiting:
             part = waiting.pop()
             found = [set(part)]
@@ -151,9 +145,6 @@ def outliers(
     domains: Sequence[str] | None = None,
 ) -> NDArray[np.bool_]:
     """Pairs that have no near neighbour in their domain (clustering paper §7.3), `(n,)` bool."""
-    if not 0 <= share <= 1:
-        raise ValueError(f"share must be between 0 and 1; it is {share}")
-    check_pairs(query_vectors, document_vectors)
     far = np.zeros(len(query_vectors), bool)
     for rows in domain_shards(len(far), 1, domains):
         graph = neighbour_graph(query_vectors[rows], document_vectors[rows], 1)

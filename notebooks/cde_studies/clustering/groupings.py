@@ -25,7 +25,7 @@ from cde.batching.packing import BatchSampler
 from cde.data import Pairs
 from cde.models import BiEncoder
 from cde.training.runs import Run
-from cde.validation import Positions, Vectors, checked_whole
+from cde.validation import Positions, Vectors
 from cde_studies.clustering.clustering_recipe import ClusteringRecipe
 from cde_studies.clustering.graphs import communities, outliers, spectral_clusters
 from cde_studies.clustering.greedy import greedy_plan
@@ -65,7 +65,7 @@ class Material:
             domains=self.domains if domains is None else domains,
             seed=self.seed,
         )
-        return plan_batches(sampler, self.steps)
+        return np.stack([next(sampler) for _ in range(self.steps)])
 
     def paired(self, size: int | None = None) -> Positions:
         """Clusters of CDE's Eq. 3; by default of as many pairs as a batch."""
@@ -219,26 +219,12 @@ def surrogate_seconds(pairs: Pairs, tokens: int, sample: int = 128) -> float:
     return (time.perf_counter() - begun) * len(pairs) / len(some)
 
 
-def plan_batches(batches: BatchSampler, steps: int) -> Positions:
-    """The next batches of a sampler, which stands behind them afterwards: `(steps, batch_size)`."""
-    steps = checked_whole(steps, "steps")
-    if not batches.drop_last:
-        raise ValueError("a plan has batches of one size: the sampler needs drop_last=True")
-    return np.stack([next(batches) for _ in range(steps)])
-
-
 def join_plans(plans: Sequence[Positions], steps: int) -> Positions:
     """A curriculum: equal parts of several plans, one after the other, `(steps, batch_size)`. Each
     gives its first rows, as many as its part has.
     """
-    sizes = [plan.shape[1] for plan in plans]
-    if len(set(sizes)) != 1:
-        raise ValueError(f"plans to be joined must have one batch size; they have {sizes}")
-    parts = [len(part) for part in np.array_split(np.arange(steps), len(plans))]
-    for plan, part in zip(plans, parts, strict=True):
-        if len(plan) < part:
-            raise ValueError(f"a plan of {len(plan)} steps cannot give {part}")
-    return np.concatenate([plan[:part] for plan, part in zip(plans, parts, strict=True)])
+    parts = np.array_split(np.arange(steps), len(plans))
+    return np.concatenate([plan[: len(part)] for plan, part in zip(plans, parts, strict=True)])
 
 
 def plan_with_hardest(hardest: Positions, batch_size: int, steps: int, seed: int = 0) -> Positions:
@@ -248,13 +234,6 @@ def plan_with_hardest(hardest: Positions, batch_size: int, steps: int, seed: int
     Half of a batch is drawn by chance, epoch after epoch. Each pair brings the first of its hardest
     negatives that is not in the batch yet, with that document's own query; a pair all of whose
     negatives are there brings one by chance.
-
-    Args:
-        hardest: `(n, h)` positions of each query's hardest negatives, the hardest first
-            (`cde.batching.negatives.mine_hard_negatives`).
-        batch_size: pairs a batch, an even number.
-        steps: how many batches.
-        seed: of the draw.
     """
     n = len(hardest)
     if batch_size < 2 or batch_size % 2 or batch_size > n:

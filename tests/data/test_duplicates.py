@@ -138,12 +138,3 @@ def test_a_higher_threshold_finds_fewer_duplicates() -> None:
 def test_no_texts_have_no_duplicates() -> None:
     assert first_occurrences([]).tolist() == []
     assert minhash_signatures([]).shape == (0, 64)
-
-
-def test_a_threshold_outside_0_to_1_and_uneven_permutations_are_refused() -> None:
-    with pytest.raises(ValueError, match="above 0 and at most 1; it is 0"):
-        first_occurrences(["a"], threshold=0)
-    with pytest.raises(ValueError, match=r"above 0 and at most 1; it is 1\.5"):
-        first_occurrences(["a"], threshold=1.5)
-    with pytest.raises(ValueError, match="multiple of 4; it is 10"):
-        first_occurrences(["a"], permutations=10)

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from cde.data import RetrievalSet, is_available
 from cde_studies.dwell.longer_documents import join_paragraphs
-from cde_studies.dwell.passages import Passages, load_passages
+from cde_studies.dwell.passages import Passages, load_passages, texts_of
 
 WORDS = ("red", "boats", "sail", "well", "in", "wind", "and", "rain")
 
 
 def text_of(passages: Passages, query: str) -> str:
-    named = zip(passages.collection.document_ids, passages.collection.documents, strict=True)
     start, end = passages.spans[query]
-    return dict(named)[passages.document_of(query)][start:end]
+    return _document(passages, query)[start:end]
 
 
 def article_of(name: str) -> str:
@@ -77,8 +76,7 @@ def test_every_paragraph_occurs_once_and_no_document_is_too_long(
 
 
 def _document(passages: Passages, query: str) -> str:
-    named = zip(passages.collection.document_ids, passages.collection.documents, strict=True)
-    return dict(named)[passages.document_of(query)]
+    return texts_of(passages.collection)[passages.document_of(query)]
 
 
 def test_neighbours_stay_in_order_and_articles_apart() -> None:

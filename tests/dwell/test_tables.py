@@ -60,7 +60,7 @@ def test_the_best_is_chosen_without_the_run_itself() -> None:
 
 
 def test_rows_by_segment_carry_the_decline_and_the_room(similar: Similarities) -> None:
-    rows = rows_by_segment(similar, shares=(25, 75))
+    rows = rows_by_segment(similar)
     assert [row["segment"] for row in rows] == list(range(1, 11))
     assert {row["decline"] for row in rows} == {mean_interval(declines(similar)).estimate}
     assert rows[0]["cosine"] - rows[-1]["cosine"] == pytest.approx(rows[0]["decline"], abs=1e-6)

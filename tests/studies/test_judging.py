@@ -96,8 +96,3 @@ def test_examples_are_drawn_of_each_class() -> None:
         "called true negative": 2,
         "open": 2,
     }
-
-
-def test_another_number_of_documents_is_refused() -> None:
-    with pytest.raises(ValueError, match="one number for each of 5 pairs"):
-        TextJudge(Pairs(QUERIES, DOCUMENTS, DOMAINS, list("vwxyz")), [0, 1], 1.0)

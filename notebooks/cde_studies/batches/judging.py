@@ -76,8 +76,6 @@ class TextJudge:
     def __init__(self, pairs: Pairs, alike: ArrayLike, common: float) -> None:
         from sklearn.feature_extraction.text import CountVectorizer
 
-        if len(np.asarray(alike)) != len(pairs):
-            raise ValueError(f"alike must hold one number for each of {len(pairs)} pairs")
         self.pairs = pairs
         text, summary = (_numbered(map(plain, some)) for some in (pairs.documents, pairs.queries))
         self._same = (text, np.asarray(alike), summary)

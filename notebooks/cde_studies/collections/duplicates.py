@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 #: texts that agree in a whole band of their signatures are compared; at Jaccard 0.8 and 64
 #: permutations a pair escapes all sixteen bands with probability (1 − 0.8⁴)¹⁶ ≈ 0.02 %
-BAND = 4
+_BAND = 4
 
 
 def minhash_signatures(
@@ -50,18 +50,14 @@ def first_occurrences(
     texts: Sequence[str], threshold: float = 0.8, permutations: int = 64
 ) -> NDArray[np.int64]:
     """For each text, the position of the earliest text it duplicates, `(n,)`; its own if none."""
-    if not 0 < threshold <= 1:
-        raise ValueError(f"threshold must be above 0 and at most 1; it is {threshold}")
-    if permutations < BAND or permutations % BAND:
-        raise ValueError(f"permutations must be a multiple of {BAND}; it is {permutations}")
     signatures = minhash_signatures(texts, permutations)
     # exact duplicates first: it also settles texts that are shorter than one shingle
     folded = pd.Series([" ".join(text.split()).casefold() for text in texts], dtype=object)
     first = np.array(pd.Series(np.arange(len(texts))).groupby(folded).transform("min"))
     comparable = (signatures != np.iinfo(np.uint32).max).any(axis=1)
-    for band in range(0, permutations, BAND):
-        bytes_of_band = np.ascontiguousarray(signatures[:, band : band + BAND])
-        keys = bytes_of_band.view(np.dtype((np.void, bytes_of_band.dtype.itemsize * BAND))).ravel()
+    for band in range(0, permutations, _BAND):
+        bytes_of_band = np.ascontiguousarray(signatures[:, band : band + _BAND])
+        keys = bytes_of_band.view(np.dtype((np.void, bytes_of_band.dtype.itemsize * _BAND))).ravel()
         # within a bucket every text is compared with the bucket's earliest text
         _, earliest, bucket = np.unique(keys, return_index=True, return_inverse=True)
         candidate = earliest[bucket]

@@ -193,18 +193,11 @@ class EncoderDecoder(PromptedEncoder, Encoder):
         return model.set_up(load_tokenizer(tokenizer), "sdpa", device, precision)
 
     @classmethod
-    def from_backbone(
-        cls,
-        path_or_repository: str | Path,
-        *,
-        device: str | None = None,
-        precision: Precision = "auto",
-        **settings: Any,
-    ) -> EncoderDecoder:
+    def from_backbone(cls, path_or_repository: str | Path, **settings: Any) -> EncoderDecoder:
         """A model that starts from a pretrained T5 ("t5-base", a folder), with its position biases
         only if `relative`.
         """
-        check_settings(EncoderDecoderConfig, settings, ["device", "precision"])
+        check_settings(EncoderDecoderConfig, settings)
         folder = fetch_folder(path_or_repository)
         # read, not loaded: a folder may name code of its own, which is never run
         if (named := read_config(folder).get("model_type")) != "t5":
@@ -216,19 +209,11 @@ class EncoderDecoder(PromptedEncoder, Encoder):
         if model.config.positions == "rotary":
             tensors = {n: one for n, one in tensors.items() if "relative_attention_bias" not in n}
         fill(model.model, tensors, str(path_or_repository))
-        return model.set_up(load_tokenizer(folder), "sdpa", device, precision)
+        return model.set_up(load_tokenizer(folder), "sdpa", None, "auto")
 
     @classmethod
-    def from_pretrained(
-        cls,
-        path_or_repository: str | Path,
-        *,
-        device: str | None = None,
-        precision: Precision = "auto",
-        **_: Any,
-    ) -> EncoderDecoder:
+    def from_pretrained(cls, folder: Path) -> EncoderDecoder:
         """A model that `save_pretrained` wrote."""
-        folder = fetch_folder(path_or_repository)
         values = read_config(folder)
         if values.get("model_type") != EncoderDecoderConfig.model_type:
             raise ValueError(
@@ -239,7 +224,7 @@ class EncoderDecoder(PromptedEncoder, Encoder):
         tensors = read_weights(folder)
         tied = {name: tensors[first] for name, first in model._tied().items()}
         fill(model, {**tensors, **tied}, str(folder))
-        return model.set_up(load_tokenizer(folder), "sdpa", device, precision)
+        return model.set_up(load_tokenizer(folder), "sdpa", None, "auto")
 
     def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
         """Write config, weights (or those of `state_dict`; tied ones once) and tokenizer."""

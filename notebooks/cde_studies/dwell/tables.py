@@ -107,10 +107,8 @@ def room(similar: Similarities) -> float:
     return float(np.nanmean(similar.cosines - similar.others))
 
 
-def rows_by_segment(
-    similar: Similarities, shares: Sequence[int] = (5, 25, 50, 75, 95)
-) -> list[dict[str, Any]]:
-    """A row for each segment of the documents: segment, from 1; cosine, the mean; q5 and so on, the
+def rows_by_segment(similar: Similarities) -> list[dict[str, Any]]:
+    """A row for each segment of the documents: segment, from 1; cosine, the mean; q5 … q95, the
     quantiles; and the same in each row: room; decline, low, high with the bootstrap over documents;
     documents; left_out.
     """
@@ -124,10 +122,10 @@ def rows_by_segment(
         "left_out": sum(similar.left_out.values()),
     }
     rows = []
-    for part, cosines in enumerate(similar.cosines.T):
+    for part, cosines in enumerate(similar.cosines.T, start=1):
+        shares = (5, 25, 50, 75, 95)
         quantiles = {f"q{share}": float(np.percentile(cosines, share)) for share in shares}
-        mean = float(cosines.mean())
-        rows.append({"segment": part + 1, "cosine": mean, **quantiles, **of_all})
+        rows.append({"segment": part, "cosine": float(cosines.mean()), **quantiles, **of_all})
     return rows
 
 

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from biased_encoders import Words
 
 from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell.cures import ARMS, REFERENCES, cure_recipe, source_of, thirds
 from cde_studies.dwell.probes import PLACES, scores_by_place
 
 SMOKE = cure_recipe("smoke")
-
-
-class Words:
-    """A text is the words that a part of it has, hashed into a vector; queries are read whole."""
-
-    def __init__(self, part: Callable[[list[str]], list[str]]) -> None:
-        self.part = part
-
-    def encode_queries(self, texts):
-        return self._embed([text.lower().split() for text in texts])
-
-    def encode_documents(self, texts):
-        return self._embed([self.part(text.lower().split()) for text in texts])
-
-    def _embed(self, texts: list[list[str]]) -> np.ndarray:
-        rows = np.full((len(texts), 4096), 1e-6, dtype=np.float32)
-        for row, words in zip(rows, texts, strict=True):
-            for word in words:
-                row[sum(place * ord(sign) for place, sign in enumerate(word, 7)) % 4096] += 1
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def row_of(encoder) -> pd.DataFrame:

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from cde.data import RetrievalSet, is_available
-from cde_studies.dwell.passages import Passages, load_passages, match_passages, split_sections
+from cde_studies.dwell.passages import (
+    Passages,
+    load_passages,
+    match_passages,
+    split_sections,
+    texts_of,
+)
 
 DOCSTRING = """Long words first.
 
@@ -28,9 +34,8 @@ Args:
 
 
 def text_of(passages: Passages, query: str) -> str:
-    texts = dict(zip(passages.collection.document_ids, passages.collection.documents, strict=True))
     start, end = passages.spans[query]
-    return texts[passages.document_of(query)][start:end]
+    return texts_of(passages.collection)[passages.document_of(query)][start:end]
 
 
 def test_a_section_reaches_from_below_its_heading_to_the_next() -> None:
@@ -46,7 +51,7 @@ def pydocs() -> Passages:
 
 
 def test_a_query_of_pydocs_is_not_in_its_document_and_its_passage_is(pydocs: Passages) -> None:
-    texts = dict(zip(pydocs.collection.document_ids, pydocs.collection.documents, strict=True))
+    texts = texts_of(pydocs.collection)
     assert len(pydocs.spans) > 100
     for query, text in zip(pydocs.collection.query_ids, pydocs.collection.queries, strict=True):
         document = texts[pydocs.document_of(query)]

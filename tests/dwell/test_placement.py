@@ -10,7 +10,7 @@ import pytest
 from cde.data import RetrievalSet
 from cde.models.encoder import load_tokenizer
 from cde_studies.collections.pydocs import HELD_OUT
-from cde_studies.dwell.passages import Passages, load_passages
+from cde_studies.dwell.passages import Passages, load_passages, texts_of
 from cde_studies.dwell.placement import Placed, at_the_beginning, halves, placed_pairs
 from cde_studies.dwell.probes import PLACES
 from cde_studies.dwell.substrings import token_spans
@@ -28,13 +28,7 @@ def placed() -> Placed:
 
 
 def passage_of(placed: Placed, name: str) -> str:
-    texts = dict(
-        zip(
-            placed.passages.collection.document_ids,
-            placed.passages.collection.documents,
-            strict=True,
-        )
-    )
+    texts = texts_of(placed.passages.collection)
     start, end = placed.passages.spans[name]
     return " ".join(texts[placed.passages.document_of(name)][start:end].split())
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from biased_encoders import Words
 from tiny_encoders import bi_encoder
 
 from cde.lexical import BM25
@@ -169,24 +170,7 @@ class Built(PretrainedStages):
     """The chains' probe, of an encoder that reads the first words of a document alone."""
 
     def encoder(self, chain: str, seed: int) -> Any:
-        return BM25() if chain == "BM25" else FirstWords()
-
-
-class FirstWords:
-    """A text is its first words, hashed into a vector; queries are read whole."""
-
-    def encode_queries(self, texts: Any) -> np.ndarray:
-        return self._embed([text.lower().split() for text in texts])
-
-    def encode_documents(self, texts: Any) -> np.ndarray:
-        return self._embed([text.lower().split()[:15] for text in texts])
-
-    def _embed(self, texts: list[list[str]]) -> np.ndarray:
-        rows = np.full((len(texts), 4096), 1e-6, dtype=np.float32)
-        for row, words in zip(rows, texts, strict=True):
-            for word in words:
-                row[sum(place * ord(sign) for place, sign in enumerate(word, 7)) % 4096] += 1
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        return BM25() if chain == "BM25" else Words(lambda words: words[:15])
 
 
 def test_the_probe_finds_a_built_bias_and_none_in_a_bag_of_words() -> None:

@@ -19,7 +19,6 @@ ROOMS = (
     "progress",
     "hardware",
     "products",
-    "provenance",
     "data",
     "lexical",
     "intervals",

@@ -28,9 +28,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from measuring import forget_peak, memory
 
-from cde.hardware import describe, half_precision
+from cde.hardware import commit, describe, half_precision, now
 from cde.models import BiEncoder, BiEncoderConfig, ContextualConfig, ContextualEncoder
-from cde.provenance import commit, now
 from cde.storage import write_json
 from cde.training import TrainConfig
 from cde.training.loss import ContrastiveLoss, contrastive_loss

@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cde.hardware import compute_device
-from cde.provenance import commit
+from cde.hardware import commit, compute_device
 from cde.storage import (
     alone,
     atomic_path,

@@ -15,7 +15,7 @@ that is worth.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -41,7 +41,7 @@ from cde_studies.sweeps import Context, score_references, sweep
 MINILM, LEXICAL = "MiniLM itself", "BM25"
 
 #: what each profile trains a reader with
-_PROFILES = Path(__file__).with_suffix(".yml")
+READER_PROFILES = Path(__file__).with_suffix(".yml")
 #: settings that a chapter's parameters of the same name replace
 PARAMETERS = ("layers", "pairs", "steps", "batch_size", "context_size", "learning_rate")
 _READER: dict[str, Any] = {
@@ -62,7 +62,7 @@ _READER: dict[str, Any] = {
 
 def with_reader(profile: str, settings: Any = None) -> Recipe:
     """The recipe of a profile, with MiniLM frozen and a gated reader to train."""
-    values = profile_values(_PROFILES, profile)
+    values = profile_values(READER_PROFILES, profile)
     given = chosen(settings, PARAMETERS)
     of = recipe(profile)
     base = replace(of.base, **{**_READER, **values["first"], **given})
@@ -79,13 +79,14 @@ class TaughtRecipe(Recipe):
 
     rules: Boilerplate
     unseen: tuple[int, int]
+    batches_a_lesson: int = 1
 
     @cached_property
     def pairs(self) -> Pairs:
-        """The real pairs, and as many in lessons: corpora as large as a batch."""
+        """The real pairs, and as many in lessons: corpora as large as a batch, or as several."""
         real = training_pairs(self.base.data)
         real = real if self.base.pairs is None else real.sample(self.base.pairs, 0)
-        size = self.base.batch_size
+        size = self.base.batch_size * self.batches_a_lesson
         lessons = self.rules.corpus(size, 0, corpora=max(1, len(real) // size))
         return Pairs(
             [*real.queries, *lessons.queries],
@@ -102,20 +103,27 @@ class TaughtRecipe(Recipe):
     def record_key(self, **chapter: Any) -> dict[str, Any]:
         """The recipe's settings, the rules of the lessons, and the chapter's own."""
         rules = {"rules": vars(self.rules), "unseen": list(self.unseen)}
-        return {**super().record_key(**chapter), **rules}
+        longer = {"batches_a_lesson": self.batches_a_lesson} if self.batches_a_lesson > 1 else {}
+        return {**super().record_key(**chapter), **rules, **longer}
 
 
 def taught_recipe(
-    profile: str, settings: Any = None, lessons: Literal["coarse", "graded"] = "coarse"
+    profile: str,
+    settings: Any = None,
+    lessons: Literal["coarse", "graded"] = "coarse",
+    batches_a_lesson: int = 1,
 ) -> TaughtRecipe:
     """The recipe of `cde_studies.results.frozen_encoder`, with lessons."""
     of = with_reader(profile, settings)
     if lessons == "graded" and getattr(settings, "steps", None) is None:
         of = replace(of, base=replace(of.base, steps=3 * of.base.steps))
-    pairs, corpora = profile_values(_PROFILES, profile)["unseen"]
+    given = {one.name: getattr(of, one.name) for one in fields(Recipe)}
+    pairs, corpora = profile_values(READER_PROFILES, profile)["unseen"]
     packages = getattr(settings, "packages", None) or (_SMALL if profile == "smoke" else TRAINING)
     rules = _LESSONS[lessons](tuple(one for one in packages if one not in HELD_OUT))
-    return TaughtRecipe(profile, of.base, of.sizes, of.second, rules, (pairs, corpora))
+    return TaughtRecipe(
+        **given, rules=rules, unseen=(pairs, corpora), batches_a_lesson=batches_a_lesson
+    )
 
 
 def beside_minilm(

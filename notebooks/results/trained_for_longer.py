@@ -256,8 +256,8 @@ with plots.figure(width=6.4, height=3) as (drawing, axis):
 # %%
 plots.show(
     drawing,
-    caption="Differences on unseen manuals. Where an arm has one run, the interval is over manuals "
-    "alone.",
+    caption="Differences on unseen manuals. Intervals are over training runs and manuals at once, "
+    "or over manuals alone where an arm has one run.",
     data=charts.interval_table({(name,): one for name, one in there.items()}, ["what"], "points"),
     answers="CDE §6",
     lead=True,

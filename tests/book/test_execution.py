@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cde import hardware
+from cde import provenance
 from cde.storage import content_hash, write_json
 from cde_book import execution
 from cde_book.chapters import Chapter
@@ -195,11 +195,11 @@ def test_a_machine_with_the_other_faiss_runs_chapters_too(monkeypatch: pytest.Mo
 
     def version(name: str) -> str:
         if name not in installed:
-            raise hardware.PackageNotFoundError(name)
+            raise provenance.PackageNotFoundError(name)
         return installed[name]
 
-    monkeypatch.setattr(hardware, "version", version)
-    assert hardware.libraries() == installed
+    monkeypatch.setattr(provenance, "version", version)
+    assert provenance.libraries() == installed
 
 
 def test_a_page_is_stale_when_the_proof_of_its_record_no_longer_holds(

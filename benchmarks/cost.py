@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def report(options: argparse.Namespace) -> None:
     from pages import write_page
 
-    from cde.hardware import commit, libraries, now
+    from cde.provenance import commit, libraries, now
     from cde.storage import atomic_path
 
     head, dirty = commit(apart_from="book/cost*")

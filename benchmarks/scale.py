@@ -28,8 +28,9 @@ from pages import write_page
 
 import cde
 from cde.batching.clustering import cluster_pairs
-from cde.hardware import bfloat16_is_fast, commit, describe, now
+from cde.hardware import bfloat16_is_fast, describe
 from cde.models.encoder import load_tokenizer, tokenise
+from cde.provenance import commit, now
 from cde.storage import atomic_path
 from cde.surrogate import Surrogate, VectorStore
 from cde.training import TrainConfig, Trainer

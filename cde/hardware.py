@@ -1,5 +1,4 @@
-"""What computes here: the device, the precision that "auto" stands for, the threads, the libraries
-and the code.
+"""What computes here: the device, the precision that "auto" stands for, and the threads.
 
 `$CDE_PRECISION` may be set to `float32`, `bfloat16` or `int8` to say what "auto" is. By itself it
 is never int8. Where int8 is asked for, texts are embedded in it (`cde.products`), and training is
@@ -10,35 +9,14 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
-from contextlib import suppress
-from datetime import UTC, datetime
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, get_args
 
 from cde.validation import checked_text, shown
 
 Precision = Literal["auto", "bfloat16", "float32", "int8"]
-
-#: what moves numbers; faiss comes as one of two distributions, so that one of them is missing
-_LIBRARIES = (
-    "torch",
-    "transformers",
-    "sentence-transformers",
-    "tokenizers",
-    "accelerate",
-    "faiss-cpu",
-    "faiss-gpu",
-    "bm25s",
-    "pytrec-eval-terrier",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "pandas",
-)
 
 
 def has_amx() -> bool:
@@ -153,38 +131,3 @@ def _processor() -> str:
         return next(one.partition(":")[2].strip() for one in lines if one.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-
-
-def libraries() -> dict[str, str]:
-    """Versions of the libraries that compute, as far as they are installed."""
-    versions = {}
-    for name in _LIBRARIES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions
-
-
-def commit(root: Path | None = None, apart_from: str = "") -> tuple[str, bool]:
-    """The commit of the checkout, and whether there are changes that no commit has; ("unknown",
-    False) without git.
-    """
-    root = root or Path(__file__).resolve().parents[1]
-    try:
-        if not Path(_git(root, "rev-parse", "--show-toplevel")).samefile(root):
-            return "unknown", False  # installed below somebody else's checkout
-        head = _git(root, "rev-parse", "HEAD")
-        counted = ["--", ".", f":(exclude){apart_from}"] if apart_from else []
-        return head, bool(_git(root, "status", "--porcelain", *counted))
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown", False
-
-
-def _git(root: Path, *words: str) -> str:
-    return subprocess.run(
-        ["git", *words], cwd=root, capture_output=True, text=True, check=True
-    ).stdout.strip()
-
-
-def now() -> str:
-    """The time, to the second, in UTC."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

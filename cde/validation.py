@@ -266,6 +266,17 @@ def called(thing: object) -> str:
     return type(thing).__name__ if " object at 0x" in said or "\n" in said else said
 
 
+def encoded(
+    encoder: Any,
+    texts: Sequence[str],
+    what: Literal["queries", "documents"],
+    dim: int | None = None,
+) -> NDArray[Any]:
+    """Vectors of queries or of documents by an encoder, checked."""
+    encode = encoder.encode_queries if what == "queries" else encoder.encode_documents
+    return checked_vectors(encode(texts), encoder, what, len(texts), dim)
+
+
 def as_array(given: Any) -> NDArray[Any]:
     """What was given as an array, not copied where it is one already; of objects where none is."""
     if callable(getattr(given, "detach", None)):  # a tensor: of any device, with or without a graph
@@ -287,17 +298,12 @@ def array_of_numbers(given: Any, name: str) -> NDArray[Any]:
     return array
 
 
-def encoded(
-    encoder: Any,
-    texts: Sequence[str],
-    what: Literal["queries", "documents"],
-    dim: int | None = None,
+def checked_vectors(
+    given: Any, encoder: object, what: str, count: int, dim: int | None = None
 ) -> NDArray[Any]:
-    """Vectors of queries or of documents by an encoder, `(n, dim)`: a finite vector above zero for
-    each text, or zeros for some if its `zeros_for_unknown` is true, as of an encoder of words.
+    """What an encoder gave, `(count, dim)`: a finite vector above zero for each text, or zeros for
+    some if its `zeros_for_unknown` is true, as of an encoder of words.
     """
-    encode = encoder.encode_queries if what == "queries" else encoder.encode_documents
-    given, count = encode(texts), len(texts)
     vectors = as_array(given)
     shape = f"({count}, {'dim' if dim is None else dim})"
     if vectors.dtype.kind not in "fiu":

@@ -1,17 +1,16 @@
-"""One answer to what computes here: precision, device, how threads wait, and the code."""
+"""One answer to what computes here: precision, device, and how threads wait."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from cde import hardware
-from cde.hardware import commit, half_precision
+from cde.hardware import half_precision
 
 
 @pytest.mark.parametrize("fast", [True, False])
@@ -85,20 +84,3 @@ def test_threads_wait_shortly_unless_the_user_says_otherwise(
         [sys.executable, "-c", code], env={**bare, **given}, capture_output=True, text=True
     )
     assert done.stdout.strip() == spins
-
-
-def test_a_new_record_is_no_change_of_the_code(tmp_path: Path) -> None:
-    def git(*words: str) -> None:
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a", *words], cwd=tmp_path)
-
-    code, records = tmp_path / "code.py", tmp_path / "book" / "records"
-    records.mkdir(parents=True)
-    code.write_text("1", encoding="utf-8")
-    git("init", "--quiet")
-    git("add", ".")
-    git("commit", "--quiet", "--message", "code")
-    assert not commit(tmp_path)[1]
-    (records / "one.json").write_text("{}", encoding="utf-8")
-    assert commit(tmp_path)[1] and not commit(tmp_path, apart_from="book/records")[1]
-    code.write_text("2", encoding="utf-8")
-    assert commit(tmp_path, apart_from="book/records")[1]

@@ -19,6 +19,7 @@ ROOMS = (
     "progress",
     "hardware",
     "products",
+    "provenance",
     "data",
     "lexical",
     "intervals",

@@ -28,8 +28,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from measuring import forget_peak, memory
 
-from cde.hardware import commit, describe, half_precision, now
+from cde.hardware import describe, half_precision
 from cde.models import BiEncoder, BiEncoderConfig, ContextualConfig, ContextualEncoder
+from cde.provenance import commit, now
 from cde.storage import write_json
 from cde.training import TrainConfig
 from cde.training.loss import ContrastiveLoss, contrastive_loss

@@ -1,5 +1,5 @@
 """What this process has found: one account holds all that a page tells of itself at its end
-(`cde_book.page.finish`), beside the collections that it loaded (`cde.data.sources.account`).
+(`cde_book.page.finish`), beside the collections that it loaded (`cde.provenance.account`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cde.hardware import commit, compute_device
+from cde.hardware import compute_device
+from cde.provenance import commit
 from cde.storage import (
     alone,
     atomic_path,

@@ -7,7 +7,8 @@ from typing import Any, get_args
 
 from cde.data import load_pairs, load_retrieval
 from cde.data.sets import Split
-from cde.data.sources import account, source_key
+from cde.data.sources import source_key
+from cde.provenance import account
 from cde.storage import cache_folder, content_hash, read_json, write_json
 from cde_studies.collections import manuals
 

@@ -22,8 +22,9 @@ import pandas as pd
 from IPython import get_ipython
 from IPython.display import Markdown, display
 
-from cde.data.sources import account as data_account
-from cde.hardware import commit, describe, libraries, now
+from cde.hardware import describe
+from cde.provenance import account as data_account
+from cde.provenance import commit, libraries, now
 from cde.storage import content_hash
 from cde_book import plots, records
 from cde_book.account import account, most_memory

@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cde.data.sources import account as data_account
-from cde.hardware import commit, describe, libraries, now
+from cde.hardware import describe
+from cde.provenance import account as data_account
+from cde.provenance import commit, libraries, now
 from cde.storage import atomic_path, cache_folder, content_hash, read_json, write_json
 from cde_book.account import account
 from cde_book.checkout import project_root

@@ -25,7 +25,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -42,6 +42,7 @@ from cde.data.sets import (
     read_judgements,
     rows_of,
 )
+from cde.provenance import account
 from cde.storage import content_hash
 from cde.validation import checked_switch, checked_text, half_of_a_pair, shown
 
@@ -63,20 +64,6 @@ class Source:
     name: str
     kind: str  # "pairs", "retrieval" or "pairs, retrieval"
     location: str
-
-
-@dataclass
-class Account:
-    """What a process has used."""
-
-    #: name → fingerprint of each collection that was loaded
-    loaded: dict[str, str] = field(default_factory=dict)
-    #: names that were loaded or looked for: results are stale when one appears, changes or goes
-    asked: set[str] = field(default_factory=set)
-
-
-#: account of this process
-account = Account()
 
 
 class Offer(Protocol):

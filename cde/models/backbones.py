@@ -274,13 +274,16 @@ def mean_of_parts(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:
     return weights @ hidden / weights.sum(dim=-1, keepdim=True).clamp(min=1e-20)
 
 
+def mean_of_unit_parts(hidden: Tensor, mask: Tensor | None, parts: int = 8) -> Tensor:
+    """Mean of the directions of `parts` nearly equal runs of a text's tokens, `(batch, dim)`."""
+    return normalize(mean_of_parts(hidden, mask, parts), dim=-1).mean(dim=1)
+
+
 def pooled(hidden: Tensor, mask: Tensor | None, how: str) -> Tensor:
     """The vector of each text by the name of its pooling: "mean", "cls" or "chunks"."""
     if how == "cls":
         return _precise(hidden)[:, 0]
-    if how == "chunks":
-        return normalize(mean_of_parts(hidden, mask, parts=8), dim=-1).mean(dim=1)
-    return mean_of_tokens(hidden, mask)
+    return mean_of_unit_parts(hidden, mask) if how == "chunks" else mean_of_tokens(hidden, mask)
 
 
 def mean_of_chunks(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:

@@ -128,6 +128,21 @@ def weights_now(module: nn.Module) -> int:
     return hash(tuple(changes(weight) for weight in module.parameters()))
 
 
+def warn_untrained(model: Any) -> None:
+    """Say once of a contextual encoder that it is bound as `from_backbone` left it, untrained."""
+    begun, model._untrained = model._untrained, None
+    if begun is None or begun != weights_now(model.second_stage):
+        return
+    message = (
+        "this encoder comes from a plain transformer, which was never trained to have context "
+        "before its text: until it is trained it finds much less than that transformer. Train it "
+        "(cde.train(cde.TrainConfig(…)).model()), load a trained one "
+        "(cde.ContextualEncoder.from_pretrained), or take attention='gated', which is the plain "
+        "transformer until it is trained"
+    )
+    warnings.warn(message, UserWarning, stacklevel=3)
+
+
 class ContextualEncoder(Encoder):
     """ϕ(d; D) and ψ(q; D) of Eqs. 5 and 6: embeddings of texts that depend on a corpus.
 
@@ -373,16 +388,7 @@ class ContextualEncoder(Encoder):
         Warns:
             UserWarning: a context of one document, or of duplicates; once, an untrained encoder.
         """
-        begun, self._untrained = self._untrained, None
-        if begun is not None and begun == weights_now(self.second_stage):
-            warnings.warn(
-                "this encoder comes from a plain transformer, which was never trained to have "
-                "context before its text: until it is trained it finds much less than that "
-                "transformer. Train it (cde.train(cde.TrainConfig(…)).model()), load a trained one "
-                "(cde.ContextualEncoder.from_pretrained), or take attention='gated', which is the "
-                "plain transformer until it is trained",
-                stacklevel=2,
-            )
+        warn_untrained(self)
         if context is None:
             if self.config.attention != "gated":
                 self.second_stage.null_tokens(1)  # raises where there is none

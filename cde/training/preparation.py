@@ -21,8 +21,8 @@ from cde.batching.clustering import cluster_pairs, cluster_vectors
 from cde.batching.negatives import false_negatives, mine_hard_negatives
 from cde.batching.packing import BatchSampler, PlannedBatches, positions_of_pairs
 from cde.data import Pairs
-from cde.hardware import libraries
 from cde.models.encoder import tokenise
+from cde.provenance import libraries
 from cde.storage import cache_folder, content_hash, read_sealed, write_sealed
 from cde.surrogate import Surrogate
 from cde.training.configuration import TrainConfig

@@ -31,9 +31,10 @@ from filelock import FileLock
 
 from cde.batching.packing import positions_of_pairs
 from cde.data import Pairs, RetrievalSet, load_pairs
-from cde.hardware import commit, describe, libraries, now, trained_in
+from cde.hardware import describe, trained_in
 from cde.models import BiEncoder, ContextualEncoder
 from cde.models.weights import without_minilm_rows
+from cde.provenance import commit, libraries, now
 from cde.retrieval import evaluate
 from cde.storage import (
     atomic_path,

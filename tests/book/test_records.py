@@ -17,7 +17,7 @@ import torch
 from cde import hardware
 from cde.adaptation import linear_reader
 from cde.data import load_pairs
-from cde.data.sources import account as data_account
+from cde.provenance import account as data_account
 from cde_book import checkout, page, records
 from cde_book.account import account
 from cde_book.cli import checks

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 import cde
-from cde.data.sources import account, is_available
+from cde.data.sources import is_available
+from cde.provenance import account
 from cde.storage import write_sealed
 from cde_book.contents import known_fingerprints
 from cde_studies.collections import installed, manuals

@@ -14,7 +14,7 @@ import pytest
 
 import cde
 from cde.data import sources
-from cde.data.sources import account
+from cde.provenance import account
 from cde_book.contents import known_fingerprints
 from cde_studies.collections import pydocs
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cde.models import BiEncoder
-from cde.models.backbones import mean_of_tokens, pooled
+from cde.models.backbones import mean_of_tokens, mean_of_unit_parts
 from cde_studies.dwell.calibration import BothOrders, calibrated, even_out
 
 TEXTS = [
@@ -90,13 +90,15 @@ def test_a_chunk_of_long_vectors_counts_no_more_than_another() -> None:
     mask = torch.ones(2, 16, dtype=torch.bool)
     mask[1, 9:] = False
     torch.testing.assert_close(
-        pooled(louder, mask, "chunks")[:1], pooled(hidden, mask, "chunks")[:1]
+        mean_of_unit_parts(louder, mask)[:1], mean_of_unit_parts(hidden, mask)[:1]
     )
     assert not torch.allclose(mean_of_tokens(louder, mask), mean_of_tokens(hidden, mask))
     # padding has no say
     longer = torch.nn.functional.pad(hidden[1:, :9], (0, 0, 0, 5), value=9.0)
     seen = torch.arange(14)[None] < 9
-    torch.testing.assert_close(pooled(longer, seen, "chunks"), pooled(hidden, mask, "chunks")[1:])
+    torch.testing.assert_close(
+        mean_of_unit_parts(longer, seen), mean_of_unit_parts(hidden, mask)[1:]
+    )
 
 
 def test_chunks_are_a_pooling_that_is_saved(tmp_path) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cde.hardware import commit, describe, now
+from cde.hardware import describe
+from cde.provenance import commit, now
 from cde.storage import atomic_path
 
 ROOT = Path(__file__).resolve().parents[2]

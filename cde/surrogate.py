@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 
-from cde.data.sources import notice_being_offline
+from cde.data.readers import notice_being_offline
 from cde.hardware import Precision, chosen_precision, compute_device
 from cde.products import multiplying
 from cde.progress import progress

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import AutoModel
 from transformers.utils import logging
 
-from cde.data.sources import notice_being_offline
+from cde.data.readers import notice_being_offline
 from cde.models.backbones import family_of, truncate
 from cde.surrogate import minilm_folder
 from cde.validation import checked_path, shown

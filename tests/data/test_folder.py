@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cde.data import RetrievalSet
-from cde.data.sources import folder_pairs as load_pairs
-from cde.data.sources import folder_retrieval as load_retrieval
+from cde.data.readers import folder_pairs as load_pairs
+from cde.data.readers import folder_retrieval as load_retrieval
 
 WriteBeir = Callable[..., Path]
 WriteLines = Callable[[Path, Sequence[Any]], Path]

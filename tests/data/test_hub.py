@@ -12,7 +12,7 @@ import pytest
 from huggingface_hub import constants
 
 import cde
-from cde.data import sources
+from cde.data import readers
 
 WriteLines = Callable[[Path, Sequence[Any]], Path]
 
@@ -104,7 +104,7 @@ def test_a_configuration_is_a_prefix_of_the_three(local_set: Path) -> None:
 def test_whole_number_ids_become_strings(local_set: Path, write_json_lines: WriteLines) -> None:
     write_json_lines(local_set / "corpus.jsonl", [{"_id": 7, "text": "seven"}])
     write_json_lines(local_set / "test.jsonl", [{"query-id": "q1", "corpus-id": 7, "score": 1}])
-    collection = sources.hub_retrieval(f"hub:{local_set}")
+    collection = readers.hub_retrieval(f"hub:{local_set}")
     assert (collection.document_ids, collection.qrels) == (["7"], {"q1": {"7": 1}})
 
 
@@ -112,12 +112,12 @@ def test_an_unknown_split_or_configuration_says_which_there_are(local_set: Path)
     with pytest.raises(
         ValueError, match=r'split dev: Unknown split "dev"\. Should be one of \[\'test\'\]'
     ):
-        sources.hub_retrieval(f"hub:{local_set}", split="dev")
+        readers.hub_retrieval(f"hub:{local_set}", split="dev")
     with pytest.raises(
         ValueError,
         match=r"configuration nl-corpus, .* Available: \['corpus', 'queries', 'default'\]",
     ):
-        sources.hub_retrieval(f"hub:{local_set}:nl")
+        readers.hub_retrieval(f"hub:{local_set}:nl")
 
 
 def test_judgements_without_the_expected_columns_are_a_value_error_that_names_them(
@@ -125,7 +125,7 @@ def test_judgements_without_the_expected_columns_are_a_value_error_that_names_th
 ) -> None:
     write_json_lines(local_set / "test.jsonl", [{"qid": "q1", "docid": "d1", "score": 1}])
     with pytest.raises(ValueError, match="query-id"):
-        sources.hub_retrieval(f"hub:{local_set}")
+        readers.hub_retrieval(f"hub:{local_set}")
 
 
 def test_stray_judgements_are_refused(local_set: Path, write_json_lines: WriteLines) -> None:
@@ -136,7 +136,7 @@ def test_stray_judgements_are_refused(local_set: Path, write_json_lines: WriteLi
         ValueError,
         match="1 judgements name a query or document that is not there, such as q1 → gone",
     ):
-        sources.hub_retrieval(f"hub:{local_set}")
+        readers.hub_retrieval(f"hub:{local_set}")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_columns_of_other_names_are_listed_beside_those_accepted(
     with pytest.raises(
         ValueError, match="no column for the document: expected one of .*'positive'"
     ) as caught:
-        sources.hub_pairs(f"hub:{tmp_path / 'toy'}")
+        readers.hub_pairs(f"hub:{tmp_path / 'toy'}")
     assert "it has ['query', 'summary']" in str(caught.value)
 
 
@@ -201,9 +201,9 @@ def test_a_hub_that_answers_is_not_taken_for_one_out_of_reach(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
-        sources.notice_being_offline()
+        readers.notice_being_offline()
         assert not datasets.config.HF_HUB_OFFLINE
-    sources.notice_being_offline()
+    readers.notice_being_offline()
     assert datasets.config.HF_HUB_OFFLINE
     assert constants.HF_HUB_OFFLINE
 

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 from tiny_encoders import bi_encoder, contextual
 
 import cde
+from cde.data.readers import folder_pairs as load_pairs
+from cde.data.readers import folder_retrieval as load_retrieval
 from cde.data.sets import LARGEST_GRADE
-from cde.data.sources import folder_pairs as load_pairs
-from cde.data.sources import folder_retrieval as load_retrieval
 from cde.retrieval import rank, rerank, score_queries
 from cde.training.loss import contrastive_loss
 from cde.validation import group_numbers

@@ -38,7 +38,7 @@ from cde.benchmark import (
     prefixes_of,
     task_texts,
 )
-from cde.data.sources import notice_being_offline
+from cde.data.readers import notice_being_offline
 from cde.models import TASK_PREFIXES
 from cde.models.contextual import random_texts
 from cde.progress import progress

@@ -19,6 +19,7 @@ from cde.validation import checked_text, shown
 Precision = Literal["auto", "bfloat16", "float32", "int8"]
 
 
+@lru_cache(maxsize=1)  # to ask takes most of a millisecond, and attention asks in every layer
 def has_amx() -> bool:
     """Whether the processor multiplies whole tiles of bfloat16 (Intel's AMX)."""
     import torch

@@ -61,7 +61,7 @@ def tempered(*samples: NDArray[Any], strength: float = 0.5, shrunk: float = 0.5)
     Raises:
         ValueError: a strength below 0, a share that is not between 0 and 1, or samples that are not
             `(n, dim)` of finite numbers, of one `dim`.
-        TypeError: samples that are no arrays of numbers.
+        TypeError: samples that are not arrays of numbers.
 
     Example:
         >>> vectors = np.random.default_rng(0).normal(size=(1000, 3)) * [4.0, 1.0, 1.0]

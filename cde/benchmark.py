@@ -191,7 +191,7 @@ class BenchmarkEncoder(BenchmarkRanker):
             default where the encoder has those for retrieval.
 
     Raises:
-        TypeError: what is no encoder.
+        TypeError: what is not an encoder.
         ValueError: a context that does not fit the encoder.
     """
 

@@ -61,7 +61,7 @@ def _words_of(text: str, least: int) -> list[str]:
     text = unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold()
     text = unicodedata.normalize("NFKC", text)
     runs, spaced = _RUN.findall(text), _RUN.sub(" ", text)
-    # vowel signs and accents belong to words, and are no characters of words to `re`
+    # vowel signs and accents belong to words, and are not characters of words to `re`
     marks = "".join(sorted(one for one in set(spaced) if unicodedata.category(one)[0] == "M"))
     words = re.findall(rf"[\w{marks}]{{{least},}}", spaced)
     return words + [pair for run in runs for pair in _pairs_of(run)]
@@ -102,7 +102,7 @@ class BM25:
         k1, b: saturation of term frequency, and strength of length normalisation.
 
     Raises:
-        TypeError: documents that are no strings.
+        TypeError: documents that are not strings.
         ValueError: k1 below 0, or b that is not from 0 to 1.
 
     Example:

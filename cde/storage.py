@@ -257,7 +257,7 @@ def signed(values: Mapping[str, Any]) -> dict[str, Any]:
 def unsigned(values: Any, since: str = "") -> dict[str, Any]:
     """The values without their sha256, which is checked."""
     if not isinstance(values, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     earlier = bool(since) and not {"sha256", since} & set(values)
     if not earlier and signed(values) != values:
         raise ValueError("its sha256 is not that of its content")

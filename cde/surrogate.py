@@ -339,8 +339,8 @@ class Surrogate(SentenceMethods):
                     f"{str(error)[:300]}"
                 ) from error
             raise ConnectionError(
-                f"no model {shown(self.name)}: it is no folder here, and the Hub has none of that "
-                "name or is out of reach. Accepted are 'minilm' (offline), the path of a "
+                f"no model {shown(self.name)}: it is not a folder here, and the Hub has none of "
+                "that name or is out of reach. Accepted are 'minilm' (offline), the path of a "
                 "sentence-transformers folder, or a Hub repository"
             ) from error
         if isinstance(tokenizer := getattr(model, "tokenizer", None), PreTrainedTokenizerBase):

@@ -1,4 +1,4 @@
-"""What bars leave behind where the output is no terminal."""
+"""What bars leave behind where the output is not a terminal."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Vectors = NDArray[np.float32]
 
 @pytest.fixture(scope="module")
 def texts(pydocs_pairs: cde.Pairs) -> list[str]:
-    """Docstrings of 12 words and of 1,000, an empty text, and one that is no English."""
+    """Docstrings of 12 words and of 1,000, an empty text, and one that is not English."""
     sample = pydocs_pairs.sample(400)
     by_length = sorted(sample.documents, key=len)
     return [*by_length[::50], by_length[-1], "", "é ü 漢字", "red boats", "scarlet ships"]

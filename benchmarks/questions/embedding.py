@@ -21,7 +21,7 @@ from cde.surrogate import minilm_folder
 
 ROWS, DIM, INNER, LAYERS = 4096, 384, 1536, 6
 MOST = 256  # tokens that MiniLM reads
-TIMES = 3  # products at a time, so that a round is no blink
+TIMES = 3  # products at a time, so that a round takes a while
 PEER = "sentence-transformers, as it comes"
 
 

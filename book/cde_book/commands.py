@@ -243,7 +243,7 @@ def _mode(options: argparse.Namespace) -> RunMode:
             "--record takes a record's profile and name, such as laptop/table1-arms; it is "
             f"{mode.record!r}"
         )
-    if mode.record:  # what a run left that was killed at it is no change of the reader's
+    if mode.record:  # what a run left that was killed at it is not a change of the reader's
         remove_leftovers(project_root() / "book" / "records", below=True)
     if mode.record and commit()[1] and not options.dirty:
         raise ValueError(
@@ -287,7 +287,7 @@ def _run_now(wanted: _Wanted) -> int:
     if mode.add and not _stands(chapter, mode.record):
         return _failed(
             f"the proof of {mode.record} does not hold here, so that other seeds would not be of "
-            "the same experiment: make the record anew, without --add"
+            "the same experiment: make the record again, without --add"
         )
     before = _records()
     notebook, log = execute(chapter, wanted.parameters, output, mode=mode)

@@ -43,7 +43,7 @@ def read_run(place: str, profile: str = "laptop") -> Execution:
             f"{beside} is not there: `cde run` writes it beside the notebook"
         ) from None
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{beside} is no log of a run: {error}") from None
+        raise ValueError(f"{beside} is not a log of a run: {error}") from None
 
 
 def _told_by(path: Path) -> Execution:

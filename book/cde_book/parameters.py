@@ -79,8 +79,8 @@ class Parameter:
             return TypeAdapter(eval(self.annotation, {"__builtins__": {}}, _NAMES))
         except Exception as error:  # an expression may be anything
             raise ValueError(
-                f"parameter {self.name} is declared as {shown(self.annotation)}, which is no kind "
-                f"({error}): accepted are {', '.join(_KINDS)}, list[…] of one, and | None"
+                f"parameter {self.name} is declared as {shown(self.annotation)}, which is not a "
+                f"kind ({error}): accepted are {', '.join(_KINDS)}, list[…] of one, and | None"
             ) from None
 
     def check(self, value: Any) -> Any:
@@ -111,7 +111,7 @@ def declared_parameters(source: str, where: str) -> dict[str, Parameter]:
     try:
         statements = ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{where}: the parameters cell is no Python ({error})") from None
+        raise ValueError(f"{where}: the parameters cell is not Python ({error})") from None
     lines, parameters = source.splitlines(), {}
     for statement in statements:
         if not (

@@ -178,7 +178,7 @@ def _download(data: pd.DataFrame, name: str) -> str:
 
 
 def _inert(cell: Any) -> Any:
-    """A cell of a table; an apostrophe keeps a text that is no number from being run."""
+    """A cell of a table; an apostrophe keeps a text that is not a number from being run."""
     with suppress(ValueError, TypeError):
         float(cell)
         return cell

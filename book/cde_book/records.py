@@ -8,8 +8,8 @@ its place and says so. `book/running.md` tells how records are made, grow and ar
 A proof is what the same function gave in miniature when the record was made: the experiment at the
 profile `smoke`, in float32, with the page's own seed. Whenever the chapter runs at `smoke`, that is
 compared: code that gives other small numbers would give other large ones, and the record is stale
-until it is made anew. A proof holds if in each column the mean difference is at most `TOLERANCE` of
-the column's mean size: a processor, a number of threads or the order of a sum moves losses and
+until it is made again. A proof holds if in each column the mean difference is at most `TOLERANCE`
+of the column's mean size: a processor, a number of threads or the order of a sum moves losses and
 cosines a thousand times less. One proof stands for all parts of a record that has grown.
 
 Cost: milliseconds; the miniature is what the smoke run computes in any case.
@@ -214,7 +214,7 @@ def _note(path: Path, record: dict[str, Any]) -> str:
         "altered": f"ALTERED: {_ALTERED}.",
         "no proof": "It has no proof.",
         "stale": f"STALE: its miniature gives other numbers today ({proof.reason}); it has to be "
-        "made anew.",
+        "made again.",
     }
     said = [
         f"Read from the record book/records/{path.parent.name}/{path.name}, not computed here: "
@@ -250,7 +250,7 @@ def _is_altered(record: Mapping[str, Any]) -> bool:
     return "digest" in record and record["digest"] != digest_of_rows(record["rows"])
 
 
-_ALTERED = "its rows are not those that were recorded: take the file from git, or make it anew"
+_ALTERED = "its rows are not those that were recorded: take the file from git, or make it again"
 
 
 def _state(path: Path) -> ProofState:
@@ -294,7 +294,7 @@ def _compare(
 
 def _head() -> dict[str, Any]:
     """When, from what and on what a record or a proof is made."""
-    head, dirty = commit(apart_from="book/records")  # another record is no change of the code
+    head, dirty = commit(apart_from="book/records")  # another record is not a change of the code
     return {
         "time": now(),
         "commit": head,

@@ -149,7 +149,7 @@ class _Page(HTMLParser):
             path = address.path.split("/")
             is_ours = "_static" in path or path[-1] == "searchindex.js"
             if source is not None and not address.netloc and not is_ours:
-                self.foreign.append(f"the script {source[:60]}, which is no file of the book")
+                self.foreign.append(f"the script {source[:60]}, which is not a file of the book")
         if tag in _ACTIVE:
             self.foreign.append(f"the element {tag}")
         if tag == "meta" and (attributes.get("http-equiv") or "").lower() == "refresh":

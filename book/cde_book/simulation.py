@@ -77,7 +77,7 @@ def chances(claim: Claim, tests: Sequence[Measurement]) -> dict[str, dict[str, i
     else:
         bound, sign = (lower, 1) if math.isfinite(lower) else (upper, -1)
         beyond = claim.beyond
-        if beyond is None or beyond <= 0:  # no number, or one that is no such effect
+        if beyond is None or beyond <= 0:  # no number, or one that is not such an effect
             shown = max(smallest_effect(one.interval, bound) for one in tests)
             beyond = shown if math.isfinite(shown) else 0.0
         effect = bound + sign * beyond

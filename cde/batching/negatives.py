@@ -65,7 +65,7 @@ def false_negatives(
             f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
             "must be (n, dim) and (n + n·h, dim)"
         )
-    # a comparison with what is no number is false: the filter would be off
+    # a comparison with what is not a number is false: the filter would be off
     epsilon = checked_number(epsilon, "epsilon")
     threshold = None if threshold is None else checked_number(threshold, "threshold")
     n, m = len(query_vectors), len(document_vectors)
@@ -117,7 +117,7 @@ def mine_hard_negatives(
         epsilon: documents that score at least the labelled one's score plus ε are false negatives.
 
     Raises:
-        ValueError: a pair whose domain has too few documents that are no answers of its query.
+        ValueError: a pair whose domain has too few documents that are not answers of its query.
 
     Example:
         >>> vectors = np.array([[1, 0], [0.8, 0.6], [0, 1]], np.float32)

@@ -288,7 +288,7 @@ class BatchSampler:
             raise ValueError(
                 "the state is of another plan, or of a sampler with other settings (pairs, labels, "
                 "vectors, domains, batch_size, order, seed, drop_last or cross_domains): make this "
-                "one as that one was, or begin anew"
+                "one as that one was, or start again"
             )
         if state["epoch"] != self.epoch:
             self.epoch = int(state["epoch"])

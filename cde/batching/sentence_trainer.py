@@ -137,8 +137,8 @@ def filtered_loss(model: Any, epsilon: float = 0.0, temperature: float = 0.05) -
         temperature: cosines are divided by it.
 
     Raises:
-        ValueError: an ε or temperature that is no finite number, or a model without a tokenizer of
-            transformers.
+        ValueError: an ε or temperature that is not a finite number, or a model without a tokenizer
+            of transformers.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer

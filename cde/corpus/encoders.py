@@ -8,7 +8,7 @@ its encoder:
 - an encoder of `cde.models` by a hash of its weights, context and settings, saved with the index;
 - any other object by its class alone: a few documents are embedded again, and compared.
 
-bfloat16, float32 and the attention kernel are no part of the hash: they move the fourth decimal.
+bfloat16, float32 and the attention kernel are not part of the hash: they move the fourth decimal.
 int8 moves more, and is a part of it.
 
 Cost: a pass over the weights, about a second a gigabyte; eight documents for another object.

@@ -155,7 +155,7 @@ LARGEST = 10_000_000
 _TABLES = (".jsonl", ".jsonl.gz", ".ndjson", ".csv", ".tsv", ".parquet")
 _SUFFIXES = (".txt", ".md", ".markdown", ".rst", *_TABLES)
 _ACCEPTED = f"{', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}"
-_MARK = b"\xef\xbb\xbf"  # a byte order mark, as editors on Windows write it, is no part of the text
+_MARK = b"\xef\xbb\xbf"  # a byte order mark; editors on Windows write it, before the text
 
 
 class LeftOut(NamedTuple):
@@ -199,7 +199,7 @@ class Columns:
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Columns that are no metadata."""
+        """Columns that are not metadata."""
         return (self.text, self.title, *self.ids)
 
     def missing(self, found: Any) -> str:
@@ -404,7 +404,7 @@ def _of_row(row: Mapping[str, Any], place: str, columns: Columns) -> Document | 
     text = text.strip()
     # JSON may escape half of a surrogate pair: a string to Python, and to no encoder
     if any(half_of_a_pair(one) is not None for one in (name, text)):
-        return LeftOut(place, "half of a surrogate pair, which is no text")
+        return LeftOut(place, "half of a surrogate pair, which is not text")
     if isinstance(row.get(columns.title), list | dict):
         return LeftOut(place, f'no string in "{columns.title}"')
     if problem := _too_large(len(text.encode())) if text else "empty":

@@ -52,7 +52,7 @@ def _json_lines(path: Path, required: tuple[str, ...]) -> Iterator[tuple[str, di
             if isinstance(value, str) and (place := half_of_a_pair(value)) is not None:
                 raise ValueError(
                     f'{where}: "{name}" has half of a surrogate pair, {value[place]!r}, at '
-                    f"character {place}, which is no text: leave it out"
+                    f"character {place}, which is not text: leave it out"
                 )
         yield where, row
 

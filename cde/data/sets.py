@@ -99,7 +99,7 @@ def read_judgements(given: Any, name: str = "judgements") -> dict[str, dict[str,
     Raises:
         TypeError: what is none of these.
         ValueError: columns or a line that are not those, a document that is judged twice, with two
-            grades, or a grade that is no whole number.
+            grades, or a grade that is not a whole number.
         FileNotFoundError: a path that is not that of a file.
 
     Example:

@@ -84,7 +84,7 @@ def data_folder() -> Path | None:
     path = Path(value).expanduser()
     if not path.is_dir():
         raise FileNotFoundError(
-            f"CDE_DATA is set to {value}, which is no folder; unset it, or point it at one with "
+            f"CDE_DATA is set to {value}, which is not a folder; unset it, or point it at one with "
             "beir/ and pairs/"
         )
     return path

@@ -116,7 +116,7 @@ def _backbone(values: Mapping[str, Any], variant: str, layers: Any) -> dict[str,
         f"variant {shown(variant)} runs on {'ModernBERT' if variant == 'v2' else 'NomicBERT'}, and "
         f"the backbone's config is that of {own}",
     )
-    limit = int(layers or 0)  # 0 is no limit, as in the authors' code
+    limit = int(layers or 0)  # 0 means no limit, as in the authors' code
     _refuse(
         limit < 0, f"a limit of {limit} layers leaves no backbone: give 1 or more, or null for all"
     )

@@ -91,9 +91,9 @@ def fetch_folder(path_or_repository: str | Path, revision: str | None = None) ->
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except Exception as error:  # of a dozen kinds; all mean that there is no model
         raise ConnectionError(
-            f"no model {shown(name)}: it is no folder here, and the Hub has none of that name or "
-            f"is out of reach ({type(error).__name__}). Accepted are 'minilm' (offline), the path "
-            "of a folder, or a Hub repository"
+            f"no model {shown(name)}: it is not a folder here, and the Hub has none of that "
+            f"name or is out of reach ({type(error).__name__}). Accepted are 'minilm' (offline), "
+            "the path of a folder, or a Hub repository"
         ) from error
 
 
@@ -105,7 +105,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
+        raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold an object; it holds a {type(values).__name__}")
     return values

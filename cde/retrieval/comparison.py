@@ -53,7 +53,7 @@ class Run:
         name: what it is called in a file.
 
     Raises:
-        TypeError: rankings that are no mapping.
+        TypeError: rankings that are not a mapping.
 
     Example:
         >>> run = Run({"q": {"d1": 0.5, "d2": 0.7}}, name="mine")
@@ -81,7 +81,7 @@ class Run:
         """A run file, gzipped or not; blanks or tabs between its fields.
 
         Raises:
-            ValueError: a line without six fields, a score that is no number, or a document that
+            ValueError: a line without six fields, a score that is not a number, or a document that
                 stands twice under one query.
             FileNotFoundError: a path that is not that of a file.
         """
@@ -98,7 +98,7 @@ class Run:
             try:
                 value = float(score)
             except ValueError:
-                raise ValueError(f"{where}: the score is no number: {shown(score)}") from None
+                raise ValueError(f"{where}: the score is not a number: {shown(score)}") from None
             if document in (ranking := rankings.setdefault(query, {})):
                 raise ValueError(f"{where}: {shown(document)} stands twice under {shown(query)}")
             ranking[document] = value
@@ -252,7 +252,7 @@ def compare_tables(first: ArrayLike | pd.DataFrame, second: ArrayLike | pd.DataF
         the one that there are two or more of (`cde.intervals.table_interval`); its p-value.
 
     Raises:
-        ValueError: tables of different shapes or labels, of one cell, or with what is no number.
+        ValueError: tables of different shapes or labels, of one cell, or with what is not a number.
 
     Example:
         >>> better = [[3.0, 5.0], [3.2, 5.4], [2.9, 5.1]]

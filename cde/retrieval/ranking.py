@@ -63,7 +63,7 @@ def search(
     Raises:
         ValueError: the vectors' lengths differ, numbers that are not finite (which row is the
             first), or a depth below 1.
-        TypeError: vectors that are no arrays of numbers.
+        TypeError: vectors that are not arrays of numbers.
 
     Example:
         >>> documents = np.eye(3, dtype=np.float32)
@@ -341,7 +341,7 @@ def _checked(rankings: object, retrieval_set: RetrievalSet, name: str) -> Rankin
         ranking = rankings.get(query, {})
         if not isinstance(ranking, Mapping):
             raise TypeError(f"{name} must be {accepted}; of {query!r} there is {shown(ranking)}")
-        # trec_eval knows no corpus, and ranks what is no number
+        # trec_eval knows no corpus, and ranks what is not a number
         if stray := [document for document in ranking if document not in known]:
             checked_ids(stray, name)
             raise ValueError(

@@ -153,7 +153,7 @@ class Run:
         if damaged := differing_file(self.folder, files):
             raise ValueError(
                 f"{self.folder / damaged[0]} {damaged[1]}: train with the same config again, which "
-                "makes the run anew"
+                "makes the run again"
             )
         kind: Any = BiEncoder if self.config.architecture == "bi-encoder" else ContextualEncoder
         return kind.from_pretrained(self.folder / "model", precision=self.config.precision)

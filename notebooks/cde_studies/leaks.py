@@ -6,8 +6,8 @@ answers, queries of which a relevant document was trained on. Two texts are *equ
 but for case and white space, and *nearly* equal if the sets of their three-word shingles are
 (`cde_studies.collections.pydocs`).
 
-Documents of a corpus that were trained on without being asked for are no leak by themselves. They
-are distractors that the encoder knows, and are told apart by the column `answers`.
+Documents of a corpus that were trained on without being asked for are not a leak by themselves.
+They are distractors that the encoder knows, and are told apart by the column `answers`.
 
 Cost: 100,000 training documents and nine collections take about a minute; `kept_count` counts the
 same texts once and keeps the counts in the cache.

@@ -172,7 +172,7 @@ def test_what_cannot_be_clustered_is_told(rows: Dataset) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, -0.1, 0.2])
 def test_the_filtered_loss_leaves_out_what_equation_4_says(epsilon: float) -> None:
-    """Copies of an answer, which share a batch of neighbours, are no negatives of each other."""
+    """Copies of an answer, which share a batch of neighbours, are not negatives of each other."""
     queries = ["red boats", "ships in red", "a green house", "leek soup", "boats"]
     documents = ["boats are red", "boats are red", "houses are green", "soup of leeks", "a boat"]
     model = SentenceTransformer(str(minilm_folder()), device="cpu")

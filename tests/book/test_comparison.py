@@ -72,7 +72,7 @@ def test_a_run_is_read_from_beside_its_notebook(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="writes it beside the notebook"):
         read_run(str(tmp_path / "yours.ipynb"))
     (tmp_path / "odd.json").write_text("[1]")
-    with pytest.raises(ValueError, match="is no log of a run"):
+    with pytest.raises(ValueError, match="is not a log of a run"):
         read_run(str(tmp_path / "odd.json"))
 
 

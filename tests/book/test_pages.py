@@ -119,7 +119,7 @@ def test_a_hostile_name_of_a_collection_stays_text_on_the_page_of_data(
 CODE = {
     "<script>alert(1)</script>": "a script: alert(1)",
     "<SCRIPT SRC='data:text/javascript,alert(1)'></SCRIPT>": "a script as the address in src",
-    "<script src='evil.js'></script>": "the script evil.js, which is no file of the book",
+    "<script src='evil.js'></script>": "the script evil.js, which is not a file of the book",
     "<script>DOCUMENTATION_OPTIONS.pagename = ''; alert(1)</script>": "a script: DOCUMENTATION",
     "<script>DOCUMENTATION_OPTIONS.pagename = 'x'+alert(1)+'';</script>": "a script: DOCUMENTATION",
     "<img src='data:image/png;base64,AA==' alt='x' onerror='alert(1)'>": "the attribute onerror",

@@ -94,7 +94,7 @@ def test_a_docstring_names_chapters_and_parts_that_exist() -> None:
 
 
 def test_a_docstring_is_the_markup_that_sphinx_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sphinx stops at what is no reStructuredText, and shows what is indented too far as a list of
+    """Sphinx stops at what is not reStructuredText, and shows what is indented too far as a list of
     definitions or a quotation. Code of several lines follows `::`; `|x|` stands between backticks.
     """
 

@@ -177,7 +177,7 @@ WORDS_12 = "one two three four five six seven eight nine ten eleven twelve"
         "no blank line between them",
         "spaces within the summary",
         "a summary of three lines",
-        "a paragraph of four lines is no summary: its first line is",
+        "a paragraph of four lines is not a summary: its first line is",
         "a sentence that ends with its line",
         "three words and twelve are enough",
         "a summary of two words",

@@ -151,7 +151,7 @@ def test_an_episode_takes_the_documents_that_its_own_start_ranks_highest(
     first = Phase("tune", settings, START)
     model = EncoderDecoder.from_pretrained(train_phase(first, TEXTS, PAIRS) / "model")
     scores = model.encode_queries(PAIRS.queries) @ model.encode_documents(PAIRS.documents).T
-    # what scores above the labelled document is no negative
+    # what scores above the labelled document is not a negative
     allowed = np.where(scores < np.diag(scores)[:, None], scores, -2)
     enough = (allowed > -2).sum(axis=1) >= 2
     assert enough.any()

@@ -103,7 +103,7 @@ def test_without_sensitivity_one_in_twenty_is_below_five_per_cent(kind: str) -> 
         expected.append(found.without)
     assert 2 <= below <= 20  # 10 expected; 0.1 % of binomial draws are outside on either side
     assert np.mean(indices) == pytest.approx(np.mean(expected), rel=0.06)
-    assert np.mean(indices) > 0.05  # an index above 0 is no sensitivity yet
+    assert np.mean(indices) > 0.05  # an index above 0 is not sensitivity yet
 
 
 def test_power_with_200_queries() -> None:

@@ -176,7 +176,7 @@ def landing_page(pages: Pages, html: Path) -> Path:
         return index
     target = local(index, str(refresh["content"]).partition("url=")[2])
     if target is None or target not in pages:
-        raise Stopped(f"{index} leads to {target}, which is no page")
+        raise Stopped(f"{index} leads to {target}, which is not a page")
     return target
 
 

@@ -49,8 +49,8 @@ def minilm() -> BiEncoder:
 
 @pytest.fixture(scope="module")
 def texts(pydocs_pairs: cde.Pairs) -> list[str]:
-    """Docstrings of a dozen words up to the longest of a sample, an empty text, and one that is no
-    English.
+    """Docstrings of a dozen words up to the longest of a sample, an empty text, and one that is
+    not English.
     """
     by_length = sorted(pydocs_pairs.sample(300).documents, key=len)
     return [*by_length[::40], by_length[-1], "", "é ü 漢字", "red boats", "scarlet ships"]
@@ -319,7 +319,7 @@ def test_a_folder_without_a_config_or_weights_is_refused(saved: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [("{", "is no JSON"), ("[1]", "must hold an object; it holds a list")]
+    ("content", "message"), [("{", "is not JSON"), ("[1]", "must hold an object; it holds a list")]
 )
 def test_a_damaged_config_is_refused(saved: Path, content: str, message: str) -> None:
     (saved / "config.json").write_text(content)

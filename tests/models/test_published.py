@@ -727,7 +727,7 @@ def test_a_missing_tensor_is_refused_under_its_published_name(name: str, tensor:
         "second_stage_model.backbone.encoder.layers.2.norm1.weight",
         "second_stage_model.backbone.encoder.layers.0.attn.Wqkv.bias",
         "first_stage_model.embedder.pooler.dense.weight",
-        # our own names are no published ones
+        # our own names are not published ones
         "second_stage.null_embedding",
         "second_stage.backbone.layers.0.mlp.up_proj.weight",
     ],

@@ -299,7 +299,7 @@ def test_a_checkpoint_bound_to_a_corpus_is_saved_with_it(
     np.testing.assert_array_equal(again.encode_documents(TEXTS), encoder.encode_documents(TEXTS))
 
 
-# --- weights in several files, and folders that are no checkpoint
+# --- weights in several files, and folders that are not checkpoints
 
 
 @pytest.fixture

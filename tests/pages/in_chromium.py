@@ -45,7 +45,7 @@ View = tuple[Path, str, Theme]
 LARGEST = 3_000_000  # bytes of a page
 MEDIAN = 1_000_000  # of a page with what it loads
 TALLEST = 640  # pixels of a leading figure on a telephone
-MOST_WORDS, MOST_NUMBERS = 28, 6  # of a chapter's answer; an interval is no word
+MOST_WORDS, MOST_NUMBERS = 28, 6  # of a chapter's answer; an interval is not a word
 #: what a reader may type
 SEARCHES = ("null token", "mean pooling", "preregistered", "my notes", "should I use")
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")

@@ -6,7 +6,7 @@ A machine is a host name of its own (`unshare --uts`) and a mount of its own of 
 `bindfs` (Linux, root). With `--enable-lock-forwarding` each sees the other's locks (flock), as over
 NFS version 4. Without it a lock stays on the machine that took it, as over NFS mounted with
 `nolock`, and over many disks of networks. Both keep what they know of a folder for a second, as NFS
-does. It is no NFS, which was not tried.
+does. It is not NFS, which was not tried.
 
 Each machine has two processes, which write and read vectors in their stores, write files whole and
 look for leftovers; each is killed with SIGKILL again and again. Nothing that is read may differ

@@ -74,7 +74,7 @@ def test_a_run_that_is_read_ranks_and_scores_as_when_it_was_written(
     ("line", "wanted"),
     [
         ("q Q0 d 1 0.5", "line 2: .* six fields"),
-        ("q Q0 d 1 high name", "line 2: the score is no number: 'high'"),
+        ("q Q0 d 1 high name", "line 2: the score is not a number: 'high'"),
         ("q Q0 d0 1 0.5 name", "line 2: 'd0' stands twice under 'q'"),
     ],
 )

@@ -203,7 +203,7 @@ def test_words_alone_give_the_rows_of_the_first_way(small: Headroom) -> None:
 
 
 def test_a_record_says_the_same(small: Headroom) -> None:
-    """In JSON what is no number is null."""
+    """In JSON what is not a number is null."""
     recorded = Headroom(pd.DataFrame(stored_rows(small.rows)))
     assert recorded.of_corpora().equals(small.of_corpora())
     for way in WAYS:

@@ -65,7 +65,7 @@ def test_a_query_is_a_leak_of_its_own_and_with_its_document_a_pair() -> None:
     assert found(replace(CLEAN, queries=queries)) == [0, 0, 0, 1, 0, 0]
     both = with_documents({0: TRAINED.documents[7]})
     assert found(replace(both, queries=queries)) == [0, 1, 1, 1, 1, 1]
-    # query and document of two pairs are no pair
+    # query and document of two pairs are not a pair
     crossed = with_documents({0: TRAINED.documents[8]})
     assert found(replace(crossed, queries=queries)) == [0, 1, 1, 1, 1, 0]
 

@@ -148,7 +148,7 @@ def test_numbers_of_runs_as_text_are_mean_and_sample_deviation(values: list[floa
 
 
 def test_copies_of_a_query_make_no_interval_narrower() -> None:
-    """Of clusters of one value each it is the bootstrap; copies in a cluster are no new evidence."""
+    """Of clusters of one value each it is the bootstrap; copies in one are not new evidence."""
     generator = np.random.default_rng(0)
     values = generator.normal(0, 1, 200)
     plain = mean_interval(values)

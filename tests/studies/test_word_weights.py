@@ -29,7 +29,7 @@ def test_a_word_weighs_the_angle_that_the_vector_turns_without_it() -> None:
     assert found[["text", "word"]].to_numpy().tolist() == [
         [0, "red"],
         [0, "boat"],
-        [2, "boat"],  # a word that stands there twice is missed by nobody; one word alone is no row
+        [2, "boat"],  # a word that stands twice is missed by nobody; a word alone is not a row
         [2, "boat"],
     ]
     expected = [1 - 3 / np.sqrt(10), 1 - 1 / np.sqrt(10), 0, 0]

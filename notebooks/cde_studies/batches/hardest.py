@@ -63,7 +63,7 @@ def objective_bounds(
     parts = np.split(drawn, range(block, count, block))
     for rows in progress(parts, "bounding the objective", unit="blocks"):
         terms = query_vectors[rows] @ document_vectors.T + document_vectors[rows] @ query_vectors.T
-        terms[np.arange(len(rows)), rows] = -np.inf  # a pair is no mate of its own
+        terms[np.arange(len(rows)), rows] = -np.inf  # a pair is not a mate of its own
         terms.partition((batch_size - 1, terms.shape[1] - batch_size + 1), axis=1)
         lowest.append(np.sort(terms[:, :batch_size], axis=1)[:, 1:].mean(axis=1) / 2)
         highest.append(terms[:, 1 - batch_size :].mean(axis=1) / 2)

@@ -5,8 +5,8 @@ decide some:
 
 - a **known false negative** has the same text as the labelled document, or nearly the same, or
   stands in its own pair under the same summary line as the query;
-- a **called true negative** comes from another domain, is no known false negative, and neither it
-  nor its own query has a word in common with the query, frequent words aside. The rule condemns
+- a **called true negative** comes from another domain, is not a known false negative, and neither
+  it nor its own query has a word in common with the query, frequent words aside. The rule condemns
   answers too: how many, the labelled documents tell, which are answers by definition.
 
 All else is open. Vectors are looked at by the filter only, never by the judge.

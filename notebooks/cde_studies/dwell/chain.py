@@ -5,7 +5,7 @@ runs. (The paper calls them stages; here a stage is a part of the contextual enc
 - `crops`: contrastive: two independent crops of a document, 10 to 50 % of it each, are a pair.
 - `tune`: contrastive: queries and their documents with hard negatives; an episode each. Negatives
   are mined anew before each one with the model that it starts from (ANCE), for the first with the
-  surrogate. What scores above the labelled document is no negative.
+  surrogate. What scores above the labelled document is not a negative.
 
 A `Phase` names what it goes on from, so that a table of "with and without" is a few chains that
 share their beginnings; what two chains have in common is trained once. Contrastive phases are

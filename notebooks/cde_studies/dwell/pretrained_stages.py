@@ -281,7 +281,7 @@ def share_of_bm25(rows: pd.DataFrame, chains: Sequence[str]) -> tuple[float, str
 
 
 def _version(seed: int) -> list[str]:
-    """What each stage that is no run of `cde.train` depends on besides."""
+    """What each stage that is not a run of `cde.train` depends on besides."""
     return [str(seed), f"procedure {TRAINING} {PROCEDURE}", trained_in("auto")]
 
 

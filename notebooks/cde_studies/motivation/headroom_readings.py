@@ -1,7 +1,7 @@
 """What the rows of `cde_studies.motivation.headroom` say, with intervals over corpora.
 
 Each corpus is in many pairs, as the one that is searched and as the one whose statistics are used,
-so pairs are no independent things and n is the number of corpora. The mean over pairs has the
+so pairs are not independent things and n is the number of corpora. The mean over pairs has the
 jackknife's interval: each corpus is left out in turn, on both sides, which gives one pseudo-value a
 corpus, and these have Student's interval (Efron and Stein 1981 for means over pairs). Where there
 is one number a corpus, that is Student's interval of the numbers. A correlation over pairs is

@@ -70,7 +70,7 @@ class Asked:
 
     collection: RetrievalSet
     samples: Sequence[str]
-    kin: object  # collections of one kin are no `other` to each other
+    kin: object  # collections of one kin are not `other` to each other
     part: str
 
 
@@ -371,7 +371,7 @@ def _readers(means: CorpusMeans, ridge: float) -> Mapping[str, LinearReader]:
 
 
 def _other(asked: Sequence[Asked], place: int) -> int | None:
-    """The next collection of the same part that is no kin."""
+    """The next collection of the same part that is not kin."""
     later = [(place + step) % len(asked) for step in range(1, len(asked))]
     one = asked[place]
     fit = (n for n in later if asked[n].part == one.part and asked[n].kin != one.kin)

@@ -51,13 +51,13 @@ def ask(question: str, options: argparse.Namespace) -> None:
     for part, rows in measured(question, options.quick, options.rounds):
         found[part] += rows
         for row in rows:
-            told(part, row)
+            show(part, row)
     found |= {"device": hardware.describe(), "cpu_class": cpu_class(), "variables": variables()}
     found["imitated"] = imitated()
     Path(options.out).write_text(json.dumps(found), encoding="utf-8")
 
 
-def told(part: str, row: dict[str, Any]) -> None:
+def show(part: str, row: dict[str, Any]) -> None:
     if part == "comparisons":
         one = Comparison(**row)
         numbers = f"{one.ratio.median:.2f} ({one.ratio.least:.2f} to {one.ratio.greatest:.2f})"

@@ -170,7 +170,7 @@ def trainings(runs: list[dict[str, Any]]) -> Rows:
         yield row
 
 
-def plan(told: dict[str, Any]) -> Rows:
+def plan(report: dict[str, Any]) -> Rows:
     """Each stage at the paper's size: on one thread of this machine, on 8 H100 and on one H200."""
     from cde_studies.estimate import estimate
     from cde_studies.recipes import recipe
@@ -178,8 +178,8 @@ def plan(told: dict[str, Any]) -> Rows:
     def hours(one: Any) -> dict[str, str]:
         return {"8 H100, hours": between(one / 8), "one H200, hours": between(one)}
 
-    for stage in dict.fromkeys(row["stage"] for row in told["curves"]):
-        some = [row for row in told["curves"] if row["stage"] == stage]
+    for stage in dict.fromkeys(row["stage"] for row in report["curves"]):
+        some = [row for row in report["curves"] if row["stage"] == stage]
         curve = fit([row["pairs"] for row in some], [row["cost"] for row in some])
         row = {"stage": stage, "exponent": str(curve)}
         if stage == "storing vectors":
@@ -187,11 +187,11 @@ def plan(told: dict[str, Any]) -> Rows:
             continue
         seconds = curve.at(PAIRS)
         if stage == "clustering":
-            seconds = curve.at(SHARD) * PAIRS / SHARD * FULL / told["iterations"]
+            seconds = curve.at(SHARD) * PAIRS / SHARD * FULL / report["iterations"]
         row["at 235 million pairs"] = f"{between(seconds / 86400)} days of one thread"
         on_gpu = seconds * statistics.median(one["peak"] for one in some) / H100 / 3600
         yield row if stage == "tokenising" else row | hours(on_gpu)
-    apart = Ratio.of([run["seconds"] / run["predicted_seconds"] for run in told["runs"]])
+    apart = Ratio.of([run["seconds"] / run["predicted_seconds"] for run in report["runs"]])
     base = recipe("paper", data="pairs/*").base
     for architecture in ("bi-encoder", "contextual"):
         config = replace(base, architecture=architecture, steps=PAIRS // base.batch_size)
@@ -201,9 +201,9 @@ def plan(told: dict[str, Any]) -> Rows:
 
 def scale() -> dict[str, str]:
     """The parts of book/scale.md."""
-    told = json.loads((BOOK / "scale" / "measured.json").read_text(encoding="utf-8"))
-    parts = {"trainings": table(trainings(told["runs"])), "plan": table(plan(told))}
-    return parts | {"machine": f"Measured {about(told)}."}
+    report = json.loads((BOOK / "scale" / "measured.json").read_text(encoding="utf-8"))
+    parts = {"trainings": table(trainings(report["runs"])), "plan": table(plan(report))}
+    return parts | {"machine": f"Measured {about(report)}."}
 
 
 def counted(name: str) -> str:

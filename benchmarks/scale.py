@@ -83,15 +83,15 @@ def trained(name: str) -> dict[str, Any]:
         _, metrics = trainer.run()
         written = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
     used = memory("cpu", peak=True) - base
-    told = estimate(config, peak=(before + peak()) / 2)
+    estimated = estimate(config, peak=(before + peak()) / 2)
     steps = [row["seconds"] for row in metrics[2:]]  # the first ones warm up
     return {
         "run": name,
-        "predicted_seconds": told.gpu_hours * 3600,
+        "predicted_seconds": estimated.gpu_hours * 3600,
         "seconds": float(np.median(steps) * config.steps),
-        "predicted_memory": told.memory * 1024,
+        "predicted_memory": estimated.memory * 1024,
         "memory": used,
-        "predicted_storage": 12 * told.parameters / 2**20,
+        "predicted_storage": 12 * estimated.parameters / 2**20,
         "storage": written / 2**20,
     }
 

@@ -291,8 +291,8 @@ def _checks() -> Iterator[Check]:
     folder = cache_folder()
     free = shutil.disk_usage(folder).free / 2**30
     yield "cache", free > 2, f"{folder}, {free:.0f} GiB free"
-    if told := _LOCKS.get(reach := lock_reach(folder)):
-        yield "locks", reach != "own", told
+    if meaning := _LOCKS.get(reach := lock_reach(folder)):
+        yield "locks", reach != "own", meaning
     try:
         count = sum(source.name.startswith(("beir/", "pairs/")) for source in list_sources())
         data = os.environ.get("CDE_DATA")

@@ -114,7 +114,7 @@ def job(arm: str, sides: int, count: int, k: int, iterations: int = 0) -> Job:
     return lambda: ARMS[arm](points, k, wanted)
 
 
-def told(arm: str, peer: str, sides: int, count: int, k: int) -> str:
+def note_on(arm: str, peer: str, sides: int, count: int, k: int) -> str:
     """How many iterations each made, and whether one did not come to the goal."""
     texts = []
     for one in (arm, peer):
@@ -129,7 +129,7 @@ def _case(sides: int, name: str, count: int) -> Case:
     shape = (sides, count, k)
     makes: dict[str, Make] = {arm: lambda arm=arm: job(arm, *shape) for arm in ARMS}
     peers = [arm for arm in ARMS if arm != OURS]
-    pairs = [Pair(OURS, peer, note=lambda peer=peer: told(OURS, peer, *shape)) for peer in peers]
+    pairs = [Pair(OURS, peer, note=lambda peer=peer: note_on(OURS, peer, *shape)) for peer in peers]
     return Case(
         "clustering",
         f"{name}, {k} clusters",

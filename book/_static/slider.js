@@ -1,7 +1,7 @@
 // A question's vector and ranking, as an encoder reads one document after the other: cde_book.slider
 // has computed every state, this picks the one that a reader asks for. The figure above needs no script.
 function slide(box) {
-  const { corpora, axes } = JSON.parse(box.dataset.told);
+  const { corpora, axes } = JSON.parse(box.dataset.drawn);
   const [picture, list, range, said] = ["svg", "ol", "input[type=range]", "output"].map((one) => box.querySelector(one));
   const places = Object.values(corpora).flatMap((one) => one.places);
   const ends = [0, 1].map((i) => {

@@ -45,7 +45,7 @@ def seed_dots(
     """
     series = list(dict.fromkeys(name for of_arm in arms.values() for name in of_arm))
     bar: dict[str, Any] = {"color": INK, "linewidth": 1.6}
-    told: list[_Value] = []
+    described: list[_Value] = []
     for place, (arm, of_arm) in enumerate(arms.items()):
         for number, name in enumerate(series):
             some = np.asarray(of_arm.get(name, ()), dtype=float).ravel()
@@ -60,9 +60,9 @@ def seed_dots(
                 axis.plot([mark], [height], color=COLORS[number % 6], **_HOLLOW)
             if len(some):
                 both = arm, name if len(series) > 1 else ""
-                told.append((", ".join(filter(None, both)), known or float(some.mean()), mark))
+                described.append((", ".join(filter(None, both)), known or float(some.mean()), mark))
     _name_rows(axis, arms, series, xlabel, legend, "the paper" if marks else "")
-    _describe_rows(axis, "dots, one for each run, and their means", told, "the paper")
+    _describe_rows(axis, "dots, one for each run, and their means", described, "the paper")
 
 
 def forest(
@@ -86,7 +86,7 @@ def forest(
         name: one if isinstance(one, Mapping) else {"": one} for name, one in (marks or {}).items()
     }
     series = list(dict.fromkeys(one for several in every.values() for one in several))
-    told: list[_Value] = []
+    described: list[_Value] = []
     for place, (name, several) in enumerate(every.items()):
         for one, interval in several.items():
             number, mark = series.index(one), beside.get(name, {}).get(one)
@@ -95,11 +95,11 @@ def forest(
             axis.errorbar([interval.estimate], [height], xerr=reach, **_dots(number))
             if mark is not None:
                 axis.plot([mark], [height], color=COLORS[number % 6] if one else INK, **_HOLLOW)
-            told.append((", ".join(filter(None, (name, one))), interval, mark))
+            described.append((", ".join(filter(None, (name, one))), interval, mark))
     if bound is not None:
         reference(axis, x=bound)
     _name_rows(axis, intervals, series, xlabel, legend, marks_are if marks else "")
-    _describe_rows(axis, "dots with 95 % intervals", told, marks_are)
+    _describe_rows(axis, "dots with 95 % intervals", described, marks_are)
 
 
 def _literal(name: Any) -> str:
@@ -136,12 +136,12 @@ def _describe_rows(axis: Axes, kind: str, values: Iterable[_Value], marks_are: s
         (name, (one.estimate, one.low, one.high) if isinstance(one, Interval) else (one,), mark)
         for name, one, mark in values
     ]
-    form, told = in_words(one for _, some, _ in bounds for one in some), []
+    form, described = in_words(one for _, some, _ in bounds for one in some), []
     for name, (middle, *ends), mark in bounds:
         words = form(middle) + (f" [{', '.join(map(form, ends))}]" if ends else "")
         more = "" if mark is None else f" ({marks_are} {form(mark)})"
-        told.append(Series(name, words + more, *[(middle, form(middle))] * 2))
-    describe(axis, kind, told, is_categorical=True)
+        described.append(Series(name, words + more, *[(middle, form(middle))] * 2))
+    describe(axis, kind, described, is_categorical=True)
 
 
 def curves(
@@ -209,7 +209,7 @@ def points(
     x_form, y_form = (
         in_words(value for some in placed.values() for value in some[which]) for which in (0, 1)
     )
-    told = []
+    described = []
     for number, (name, some) in enumerate(placed.items()):
         hollow = {"markerfacecolor": "none", "markersize": 8} if number >= 6 else {}
         axis.plot(*some, label=_literal(name) or None, **{**_dots(number), **hollow, **look})
@@ -219,8 +219,8 @@ def points(
                 at: dict[str, Any] = {"xytext": (4, 3), "textcoords": "offset points"}
                 axis.annotate(_literal(text), place, **at, fontsize=7.5, color=MUTED)
         if some.size:
-            told.append(_points(name, some, named, x_form, y_form))
-    describe(axis, "points", told)
+            described.append(_points(name, some, named, x_form, y_form))
+    describe(axis, "points", described)
 
 
 def _points(name: str, some: Any, named: list[str], x_form: _Words, y_form: _Words) -> Series:

@@ -105,7 +105,7 @@ def reason(claim: str) -> str:
     return _decided(claim).reason
 
 
-def told(claim: str, holds: str, contradicted: str, otherwise: str) -> str:
+def by_verdict(claim: str, holds: str, contradicted: str, otherwise: str) -> str:
     """The sentence that the verdict makes true, so that an answer stays true with other numbers."""
     return {"holds": holds, "contradicted": contradicted}.get(_decided(claim).verdict, otherwise)
 

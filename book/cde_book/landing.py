@@ -162,13 +162,13 @@ class Highlight:
 def highlights(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged]) -> list[Highlight]:
     """The results of a file of highlights, as this build supports them."""
     by_claim = {one.claim.id: one for one in entries}
-    told = []
+    results = []
     for entry in read_list(path):
         card, when = shown[entry["chapter"]], entry["when"]
         stands = all(by_claim[name].verdict.verdict == verdict for name, verdict in when.items())
         sentence = entry["sentence"] if stands else card.answer
-        told.append(Highlight(card, sentence, stands, [by_claim[name] for name in when]))
-    return told
+        results.append(Highlight(card, sentence, stands, [by_claim[name] for name in when]))
+    return results
 
 
 def findings(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged]) -> str:
@@ -216,10 +216,10 @@ def landing_pages(
         address=claims_address,
         tally=[(name, tally[name]) for name in VERDICTS],
     )
-    told = highlights(root / "book" / "highlights.yml", shown, entries)
+    results = highlights(root / "book" / "highlights.yml", shown, entries)
     return {
         "landing/verdicts.md": f"```{{raw}} html\n{chart}\n```\n",
-        "landing/highlights.md": render("highlights.md.j2", told=told),
+        "landing/highlights.md": render("highlights.md.j2", results=results),
         "landing/findings.md": findings(root / "book" / "findings.yml", shown, entries),
         "landing/cite.md": citation(root),
         **opening_pages(shown, entries, root),

@@ -154,8 +154,8 @@ def _show_shared(recipe: Any, profile: str | None) -> None:
         if len(of := counted[counted["where"] == where])
         for sums in [of.sum(numeric_only=True)]
     ]
-    told = f"Training and tests share: {'; '.join(parts)}."
-    display(folded(told, plots.table(counted), told))  # type: ignore[no-untyped-call]
+    sentence = f"Training and tests share: {'; '.join(parts)}."
+    display(folded(sentence, plots.table(counted), sentence))  # type: ignore[no-untyped-call]
 
 
 def folded(title: str, shown: Box, text: str = "") -> Box:

@@ -267,8 +267,8 @@ def description(drawing: Figure) -> str:
     levels = [(_each, panels), (_extremes, panels)]
     if alike:  # where panels measure different things, none is higher than another
         levels.append((_extremes, [("", every)]))
-    for told, parts in levels:
-        words = ". ".join(f"{head}: {told(of)}" if head else told(of) for head, of in parts)
+    for worded, parts in levels:
+        words = ". ".join(f"{head}: {worded(of)}" if head else worded(of) for head, of in parts)
         text = f"{begun}{'. ' if parts[0][0] else ': '}{words}."
         for whole in (text + rest, text):
             if len(whole) <= LONGEST:
@@ -295,9 +295,9 @@ def _label(axis: Axes, shown: dict[Axes, _Panel], which: str) -> str:
 
 
 def _each(series: Sequence[Series]) -> str:
-    told = "; ".join(f"{one.name} {one.numbers}".strip() for one in series)
+    worded = "; ".join(f"{one.name} {one.numbers}".strip() for one in series)
     hidden = any(one.highest[1] not in one.numbers for one in series)
-    return f"{told}; {_ends(series)}" if hidden or len(series) > 2 else told
+    return f"{worded}; {_ends(series)}" if hidden or len(series) > 2 else worded
 
 
 def _extremes(series: Sequence[Series]) -> str:

@@ -40,8 +40,8 @@ def statuses(profile: str, root: Path) -> list[dict[str, Any]]:
         names = dict.fromkeys(one.claim for one in measurements if one.claim in ledger())
         tally = Counter(decide(ledger()[name], measurements).verdict for name in names)
         verdicts = ", ".join(f"{tally[name]} {name}" for name in VERDICTS if tally[name])
-        told = "failed" if log and log.error else verdicts
-        found.append({"chapter": chapter, "log": log, "verdicts": told})
+        outcome = "failed" if log and log.error else verdicts
+        found.append({"chapter": chapter, "log": log, "verdicts": outcome})
     return found
 
 

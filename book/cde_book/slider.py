@@ -40,7 +40,7 @@ def context_slider(
                 f"{name} has {len(documents)} documents: its order must name each once, and there "
                 f"must be {len(documents) + 1} readings; they are {len(readings[name])}"
             )
-    told = {
+    drawn = {
         name: {
             "documents": list(documents),
             "order": [int(one) for one in orders[name]],
@@ -55,6 +55,6 @@ def context_slider(
         question=question,
         corpora=list(corpora),
         most=max(map(len, corpora.values())),
-        told=json.dumps({"corpora": told, "axes": axes}),
+        drawn=json.dumps({"corpora": drawn, "axes": axes}),
     )
     return Box(markup, f"A drawing to be moved in a browser: {question}")

@@ -54,15 +54,15 @@ def measured_on(made: Measurement) -> str:
 def trained_on(log: Execution, scale: str, root: Path) -> str:
     """What was trained, and on what, where the records that a chapter read at a scale agree."""
     records = [root / one for one in log.records if Path(one).parent.name == scale]
-    told = {
+    trainings = {
         (one["layers"], one.get("trains"), one["pairs"], one["data"])
         for path in records
         if path.is_file() and (one := json.loads(path.read_text("utf-8")).get("settings"))
         if one.get("start") == "minilm" and one.get("pairs")
     }
-    if len(told) != 1:
+    if len(trainings) != 1:
         return ""
-    ((layers, part, pairs, data),) = told
+    ((layers, part, pairs, data),) = trainings
     model = {None: "MiniLM", 0: "MiniLM's word embeddings"}.get(
         layers, f"{layers} layers of MiniLM"
     )

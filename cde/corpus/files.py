@@ -324,12 +324,12 @@ def _files(folder: Path, left_out: list[LeftOut]) -> list[Path]:
         if corpus.is_file() and any(folder.glob("queries.jsonl*")):
             return [corpus]
 
-    def told(path: str | Path, reason: str) -> None:
+    def leave_out(path: str | Path, reason: str) -> None:
         place = os.path.relpath(path, folder).encode("utf-8", "replace").decode()
         left_out.append(LeftOut(place, reason))
 
     def unreadable(error: OSError) -> None:
-        told(str(error.filename), f"cannot be read: {error.strerror}")
+        leave_out(str(error.filename), f"cannot be read: {error.strerror}")
 
     found = []
     inside = folder.resolve()
@@ -337,17 +337,17 @@ def _files(folder: Path, left_out: list[LeftOut]) -> list[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         for below in [Path(place, name) for name in folders]:
             if below.is_symlink():
-                told(below, "a link to a folder")
+                leave_out(below, "a link to a folder")
             elif any(below.glob("rows-*.lance")):
-                told(below, "an index")
+                leave_out(below, "an index")
                 folders.remove(below.name)
         for file in [Path(place, name) for name in names if not name.startswith(".")]:
             if half_of_a_pair(str(file)) is not None:
-                told(file, "its name is not UTF-8")
+                leave_out(file, "its name is not UTF-8")
             elif not file.name.lower().endswith(_SUFFIXES):
-                told(file, f"files of kind {file.suffix or 'none'} are not read")
+                leave_out(file, f"files of kind {file.suffix or 'none'} are not read")
             elif file.is_symlink() and not file.resolve().is_relative_to(inside):
-                told(file, "a link out of the folder")
+                leave_out(file, "a link out of the folder")
             else:
                 found.append(file)
     return sorted(found, key=lambda file: file.relative_to(folder).as_posix())

@@ -161,14 +161,14 @@ measured = {
     for (what, name), known in asked.items()
     for side, cuts in samples[name].cuts.items()
 }
-told = {which: over_both(found) for which, found in measured.items()}
+estimates = {which: over_both(found) for which, found in measured.items()}
 
 # %%
-lowest = min(0, *(one.low for one in told.values()))
-highest = max(one.high for one in told.values())
+lowest = min(0, *(one.low for one in estimates.values()))
+highest = max(one.high for one in estimates.values())
 with plots.figure(1, len(asked), width=7.6, height=2.2, sharey=True) as (drawing, axes):
     for axis, (what, name) in zip(axes, asked, strict=True):
-        shown = {f"clusters of {side}": told[what, name, side] for side in mixed.labels}
+        shown = {f"clusters of {side}": estimates[what, name, side] for side in mixed.labels}
         charts.forest(axis, shown, "adjusted information", bound=0)
         axis.set_title(f"{what},\n{name}", fontsize=9)
         axis.set_xlim(lowest - 0.03, highest + 0.05)
@@ -178,7 +178,7 @@ plots.show(
     drawing,
     caption=f"How well {settings.clusters} clusters predict a pair's source and its query's form "
     "(adjusted mutual information: 0 is chance, 1 is perfect).",
-    data=charts.interval_table(told, ["asked", "sample", "clusters of"], "information"),
+    data=charts.interval_table(estimates, ["asked", "sample", "clusters of"], "information"),
     answers="Clustering App. B",
     lead=True,
 )
@@ -274,7 +274,7 @@ show(listed(sample, side) for side in ("queries", "passages") for sample in samp
 TOPICS, FORM = "clustering-appb-topics", "clustering-appb-query-form"
 for side, role in (("passages", "test"), ("queries", "exploratory")):
     what = f"clusters of {side}, sources of {len(mixed.pairs):,} pairs"
-    claims.measure(TOPICS, told[SOURCE, MIXED, side], what, role)
+    claims.measure(TOPICS, estimates[SOURCE, MIXED, side], what, role)
 sites = pd.Series(mixed.pairs.domains).str.startswith("stackexchange").to_numpy()
 if sites.any():
     inside = [labels[sites] for labels in mixed.cuts["passages"]]
@@ -300,8 +300,8 @@ for name, sample in samples.items():
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-topic = claims.shown(told[SOURCE, MIXED, "passages"], 2)
-form = claims.shown(told[WORD, MIXED, "queries"], 2)
+topic = claims.shown(estimates[SOURCE, MIXED, "passages"], 2)
+form = claims.shown(estimates[WORD, MIXED, "queries"], 2)
 page.answer(
     f"""Passage clusters predict a pair's source at {topic}, query clusters the query's first word
     at {form} (adjusted mutual information, of which chance has none)."""

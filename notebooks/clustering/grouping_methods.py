@@ -113,10 +113,10 @@ def compete(of, methods):
         runs, grouping = train_way(of, every[name], seed)
         scores = evaluate_in_contexts(runs[-1].model(), tests)
         training = sum(run.metrics["seconds"].sum() for run in runs)
-        spent = (grouping, training, embedding if every[name].needs_surrogate else 0.0)
-        told = dict(zip(SECONDS, spent, strict=True))
+        spent = grouping, training, embedding if every[name].needs_surrogate else 0.0
         late = runs[-1].metrics.tail(max(1, len(runs[-1].metrics) // 10))
-        return scores.assign(arm=name, seed=seed, loss=late["loss"].mean(), **told)
+        columns = {"loss": late["loss"].mean(), **dict(zip(SECONDS, spent, strict=True))}
+        return scores.assign(arm=name, seed=seed, **columns)
 
     jobs = [(name, seed) for name in methods for seed in settings.every_seed]
     rows = in_workers(one, jobs, "training and testing")

@@ -121,8 +121,8 @@ with plots.figure(width=5.4, height=3.2) as (drawing, axis):
     axis.legend(loc="best")
 
 # %% tags=["hide-input"]
-told = "{q50:.2f} in {collection} ({characters:.0f} characters, {passages} passages)"
-medians = ", ".join(told.format(**row) for _, row in places.iterrows())
+wording = "{q50:.2f} in {collection} ({characters:.0f} characters, {passages} passages)"
+medians = ", ".join(wording.format(**row) for _, row in places.iterrows())
 plots.show(
     drawing,
     alt=f"Cumulative distribution of where passages start. Medians: {medians}.",

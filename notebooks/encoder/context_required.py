@@ -191,8 +191,8 @@ doses = page.experiment(
 )
 gains = {one: points(doses, one, "own") - points(doses, one, "other") for one in shares}
 rows = {f"{shares[one]:.0%}": page.mean_and_interval(gain) for one, gain in gains.items()}
-told = pd.DataFrame({"own corpus minus another, NDCG@10 points": rows})
-plots.table(told.rename_axis("boilerplate that changes"))
+summary = pd.DataFrame({"own corpus minus another, NDCG@10 points": rows})
+plots.table(summary.rename_axis("boilerplate that changes"))
 
 # %% [markdown]
 # ### The same on words of real text
@@ -318,12 +318,12 @@ def shown(gains):
 
 
 readers = [arm for arm in ARMS if arm not in (BI, FIXED)]
-told = pd.DataFrame(index=pd.Index(readers, name="encoder"))
-told["own minus another"] = [shown(apart(arm, "other")) for arm in readers]
-told["own minus none"] = [shown(apart(arm, "null")) for arm in readers]
-told["own minus bi-encoder"] = [shown(over_bi_encoder(arm)) for arm in readers]
-told.loc[FIXED] = ["–", "–", shown(over_bi_encoder(FIXED, "fixed"))]
-plots.table(told)
+summary = pd.DataFrame(index=pd.Index(readers, name="encoder"))
+summary["own minus another"] = [shown(apart(arm, "other")) for arm in readers]
+summary["own minus none"] = [shown(apart(arm, "null")) for arm in readers]
+summary["own minus bi-encoder"] = [shown(over_bi_encoder(arm)) for arm in readers]
+summary.loc[FIXED] = ["–", "–", shown(over_bi_encoder(FIXED, "fixed"))]
+plots.table(summary)
 
 # %% [markdown]
 # ## Verdict
@@ -344,8 +344,8 @@ claims.measure_runs(READS, pd.concat(wrong, axis=1).max(axis=1) - 100 * lines["e
 for name in list(players)[1:]:
     claims.measure_runs(LEARNS, way(curves, name, lines), name, "exploratory")
 for name in text_players:
-    told = name if "docstrings" in name else f"docstrings, {name}"
-    claims.measure_runs(LEARNS, way(read, name, text_lines[name]), told, "exploratory")
+    what = name if "docstrings" in name else f"docstrings, {name}"
+    claims.measure_runs(LEARNS, way(read, name, text_lines[name]), what, "exploratory")
 REAL_TEXT = "ours-reads-real-text"
 what = f"{settings.reader_tests} unseen corpora, {config.steps} steps of {config.batch_size}"
 claims.measure_runs(REAL_TEXT, apart(RECIPE, "null"), what)

@@ -271,8 +271,8 @@ dearer = {
     for kind in ("own", "one")
 }
 named = {"own": "a context for each text", "one": "one context"}
-told = {f"{named[kind]}: {sizes[-1]} documents over {sizes[0]}": dearer[kind] for kind in named}
-plots.table(pd.DataFrame({"time of a step": told}).map(str))
+summary = {f"{named[kind]}: {sizes[-1]} documents over {sizes[0]}": dearer[kind] for kind in named}
+plots.table(pd.DataFrame({"time of a step": summary}).map(str))
 
 # %% [markdown]
 # ## A batch split over two processes
@@ -331,10 +331,10 @@ print(f"gradients of two processes and of one: relative difference {unlike:.1e}"
 # %%
 by_arm = {arm: runs.set_index("seed") for arm, runs in rows.groupby("arm", sort=False)}
 quality = {arm: run_interval(100 * runs["ndcg"]) for arm, runs in by_arm.items()}
-told = pd.DataFrame({"NDCG@10": quality}).map(str).rename_axis("arm")
-told["last loss"] = [f"{runs['loss'].mean():.3f}" for runs in by_arm.values()]
-told["detected"] = [f"{runs['detected'].sum()} of {len(runs)}" for runs in by_arm.values()]
-plots.table(told)
+summary = pd.DataFrame({"NDCG@10": quality}).map(str).rename_axis("arm")
+summary["last loss"] = [f"{runs['loss'].mean():.3f}" for runs in by_arm.values()]
+summary["detected"] = [f"{runs['detected'].sum()} of {len(runs)}" for runs in by_arm.values()]
+plots.table(summary)
 
 # %%
 xlabel = "NDCG@10, times 100 (points: seeds; lines: 95 % interval of their mean)"

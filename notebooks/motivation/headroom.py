@@ -435,7 +435,7 @@ if by_words is not None:
 claims.verdicts()
 
 # %% tags=["hide-input"]
-link = claims.told(
+link = claims.by_verdict(
     FIG8,
     holds="BM25's lead over dense models grows with IDF distance",
     contradicted="BM25's lead over dense models does not grow with IDF distance",

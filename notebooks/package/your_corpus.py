@@ -383,7 +383,7 @@ page.in_numbers(
 )
 
 # %% tags=["hide-cell"]
-found = claims.told(
+found = claims.by_verdict(
     CLAIM,
     holds="so search with both",
     contradicted="so search with the better one",

@@ -205,7 +205,7 @@ def interval_of(pair, of):
 pairs_drawn = [(of, name) for of in reversed(runs) for name in DIFFERENCES]
 drawn = {(of, name): interval_of(DIFFERENCES[name], of) for of, name in pairs_drawn}
 drawn = {key: found for key, found in drawn.items() if found and key[1] != "shuffled − start"}
-told = {key: f"{key[1]} ({key[0]})" if len(runs) > 1 else key[1] for key in drawn}
+labels = {key: f"{key[1]} ({key[0]})" if len(runs) > 1 else key[1] for key in drawn}
 over_shuffled, encoder, less_on_clusters = (
     claims.ledger()[f"cde-{name}"].paper_effect
     for name in (
@@ -218,9 +218,9 @@ of_paper = {
     "neighbours − shuffled": over_shuffled,
     "with context − without": encoder + less_on_clusters,
 }
-marks = {told[key]: of_paper[key[1]] for key in drawn if key[1] in of_paper}
+marks = {labels[key]: of_paper[key[1]] for key in drawn if key[1] in of_paper}
 with plots.figure(width=7.2, height=1.1 + 0.26 * len(drawn)) as (drawing, axis):
-    lines = {told[key]: found for key, found in drawn.items()}
+    lines = {labels[key]: found for key, found in drawn.items()}
     charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0, marks=marks)
 
 # %% tags=["hide-input"]
@@ -245,9 +245,9 @@ plots.show(
 def hardness(of, arm):
     """Loss and accuracy of an arm's training."""
     numbers = {name: runs[of].of_run(name, arm=arm) for name in ("loss", "accuracy")}
-    told = {"loss": page.mean_and_spread(numbers["loss"])}
-    told["accuracy"] = page.mean_and_spread(100 * numbers["accuracy"], 1)
-    return {"profile": of, "arm": arm, **told}
+    means = {"loss": page.mean_and_spread(numbers["loss"])}
+    means["accuracy"] = page.mean_and_spread(100 * numbers["accuracy"], 1)
+    return {"profile": of, "arm": arm, **means}
 
 
 plots.table(pd.DataFrame([hardness(of, arm) for of in runs for arm in ARMS if arm in panels[of]]))

@@ -274,9 +274,9 @@ def line(one):
     tables = every[one]
     found = {f"own − {to}": str(table_interval(table)) for to, table in tables.items()}
     seeds, sets = tables[ANOTHER].shape
-    told = {"question": one.question, "encoder": one.encoder, **found}
+    row = {"question": one.question, "encoder": one.encoder, **found}
     seen = f"{smallest_effect(intervals[one]):.2g}"
-    return {**told, "seen": seen, "seeds": seeds, "sets": sets, "record": one.record}
+    return {**row, "seen": seen, "seeds": seeds, "sets": sets, "record": one.record}
 
 
 plots.table(pd.DataFrame([line(one) for one in there]).fillna(""))

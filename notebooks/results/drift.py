@@ -210,8 +210,8 @@ between = [share for share in settings.shares if 0 < share < 1]
 def loss_line(case, way, wanted, when):
     """A line of the table."""
     found = loss_of(case, way, wanted)
-    told = {"case": case, "way": SHOWN[way], "replaced": when, "points lost": str(found)}
-    return {**told, "visible": f"{smallest_effect(found):.2g}"}
+    row = {"case": case, "way": SHOWN[way], "replaced": when, "points lost": str(found)}
+    return {**row, "visible": f"{smallest_effect(found):.2g}"}
 
 
 WHEN = {"nothing": [0.0], "a part": between, "all": [last]}

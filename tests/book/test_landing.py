@@ -110,16 +110,16 @@ class TestHighlights:
             replace(one, verdict=Verdict(wanted.get(one.claim.id, one.verdict.verdict), ""))
             for one in ENTRIES
         ]
-        told = highlights(BOOK / "highlights.yml", SHOWN, entries)
-        assert [one.sentence for one in told] == [one["sentence"] for one in self.every]
+        results = highlights(BOOK / "highlights.yml", SHOWN, entries)
+        assert [one.sentence for one in results] == [one["sentence"] for one in self.every]
         for claim, verdict in wanted.items():
             for other in set(VERDICTS) - {verdict}:
                 changed = [
                     replace(one, verdict=Verdict(other, "")) if one.claim.id == claim else one
                     for one in entries
                 ]
-                told = highlights(BOOK / "highlights.yml", SHOWN, changed)
-                for one, entry in zip(told, self.every, strict=True):
+                results = highlights(BOOK / "highlights.yml", SHOWN, changed)
+                for one, entry in zip(results, self.every, strict=True):
                     answer = f"The answer of {entry['chapter']}."
                     assert one.stands == (claim not in entry["when"])
                     assert one.sentence == (entry["sentence"] if one.stands else answer)
@@ -175,15 +175,15 @@ def test_every_question_is_asked_of_claims_that_exist_and_shown_on_a_page() -> N
 
 
 def test_what_was_learned_leads_to_chapters_and_claims_and_has_no_number() -> None:
-    told = findings(BOOK / "findings.yml", SHOWN, ENTRIES)
+    results = findings(BOOK / "findings.yml", SHOWN, ENTRIES)
     for entry in read_list(BOOK / "findings.yml"):
         assert entry["seen"] in ("by rule", "exploratory", "by construction")
         assert not re.search(r"\d", entry["finding"])
         assert not VERDICT_WORDS.search(entry["finding"])
-        assert told.count(entry["finding"]) == 1
-        assert f"/{entry['chapter']}>`" in told
+        assert results.count(entry["finding"]) == 1
+        assert f"/{entry['chapter']}>`" in results
         for claim in entry["claims"]:
-            assert f'href="generated/claims.html#{claim}"' in told
+            assert f'href="generated/claims.html#{claim}"' in results
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,13 @@ def slider(order: list[int], readings: list[Reading]) -> str:
 
 
 def test_each_number_of_documents_has_its_place_and_its_scores() -> None:
-    found = re.search(r'data-told="([^"]*)"', slider([1, 0], READINGS))
+    found = re.search(r'data-drawn="([^"]*)"', slider([1, 0], READINGS))
     assert found is not None
-    told = json.loads(html.unescape(found[1]))["corpora"]["harbour"]
-    assert told["documents"] == CORPUS
-    assert (told["order"], told["answer"]) == ([1, 0], 1)
-    assert told["places"] == [[0.0, 0.5], [0.1, 0.5], [0.2, 0.5]]
-    assert told["scores"] == [[0.25, 0.0], [0.25, 0.125], [0.25, 0.25]]
+    drawn = json.loads(html.unescape(found[1]))["corpora"]["harbour"]
+    assert drawn["documents"] == CORPUS
+    assert (drawn["order"], drawn["answer"]) == ([1, 0], 1)
+    assert drawn["places"] == [[0.0, 0.5], [0.1, 0.5], [0.2, 0.5]]
+    assert drawn["scores"] == [[0.25, 0.0], [0.25, 0.125], [0.25, 0.25]]
 
 
 def test_texts_stay_texts_and_without_scripts_nothing_is_shown() -> None:

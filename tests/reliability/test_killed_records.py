@@ -1,4 +1,4 @@
-"""SIGKILL at six moments of a run that records: the old record is there or the new one, whole."""
+"""SIGKILL at four moments of a run that records: the old record is there or the new one, whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cde_book.records import digest_of_rows
 
 pytestmark = pytest.mark.slow
 
-MOMENTS = 6
+MOMENTS = 4
 EXPERIMENT = """import pandas as pd
 
 from cde_book import page
@@ -89,10 +89,10 @@ def test_a_killed_record_is_the_old_one_or_the_new_one_and_the_next_run_works(
         process = book.start("run", "toy", "--record")
         if kill(process, seconds * moment / (MOMENTS + 1)):
             kills += 1
-        else:  # the first run had also to compile the package
+        else:  # the first run was slower
             seconds = time.perf_counter() - begun
         found.append(factor_of(path))
-    assert kills >= MOMENTS - 2 and {*found} <= {1.0, 2.0}
+    assert kills >= MOMENTS - 1 and {*found} <= {1.0, 2.0}
     git("checkout", "--", "book/records")
     # and one in the middle of its writing
     subprocess.run([sys.executable, "-c", WRITING, str(path)], cwd=book.root)

@@ -147,8 +147,8 @@ def _start(path: Path, count: int) -> None:
 
 def _work(path: Path) -> None:
     """What each process does: its part of every arm; the first writes down what was found."""
-    told = json.loads(path.read_text())
-    task = Task(**{**told, "config": TrainConfig.from_dict(told["config"])})
+    given = json.loads(path.read_text())
+    task = Task(**{**given, "config": TrainConfig.from_dict(given["config"])})
     processes = Processes.connect()
     test = load_retrieval("pydocs/networkx").shrink(task.documents, task.queries, 0)
     pairs = load_pairs("pydocs").sample(task.pairs, 0)

@@ -73,13 +73,13 @@ def play(settings: GameSettings) -> pd.DataFrame:
     """Train a player, or read its training back from the store of runs: a row for each test with
     step, own, other, null (NDCG@10, 0 to 1), loss (mean since the last test).
     """
-    told = json.dumps(asdict(settings), sort_keys=True)
+    identity = json.dumps(asdict(settings), sort_keys=True)
     read = [settings.game.fingerprint()] if isinstance(settings.game, TextGame) else []
-    key = content_hash([told, f"word game {PROCEDURE}", "float32", *read])
+    key = content_hash([identity, f"word game {PROCEDURE}", "float32", *read])
 
     def make(folder: Path) -> dict[str, Any]:
         model = game_encoder(settings).to(compute_device())
-        metrics = _train(model, settings, told, folder)
+        metrics = _train(model, settings, identity, folder)
         model.save_pretrained(folder / "model")
         return {"config": asdict(settings), "metrics": metrics}
 
@@ -102,7 +102,7 @@ def play_all(players: Mapping[str, GameSettings], seeds: Sequence[int]) -> pd.Da
 
 
 def _train(
-    model: ContextualEncoder, settings: GameSettings, told: str, folder: Path
+    model: ContextualEncoder, settings: GameSettings, identity: str, folder: Path
 ) -> list[dict[str, float]]:
     weights = [one for one in model.parameters() if one.requires_grad]
     optimiser = torch.optim.AdamW(
@@ -132,7 +132,7 @@ def _train(
             row |= _test(model, tests)
         return row
 
-    loop = Loop(model, optimiser, schedule, told, folder)
+    loop = Loop(model, optimiser, schedule, identity, folder)
     loop.resume()
     model.train()
     return loop.run(step, steps, "one player")

@@ -50,8 +50,8 @@ def probe_words(
         vectors = encoder.encode_documents(corpus.documents)
         there = words.transform(corpus.documents).toarray()
         guessed, common = probe.predict(vectors), there.mean(axis=0)
-        told = np.minimum(there.sum(axis=0), (1 - there).sum(axis=0)) >= _LEAST
-        area = roc_auc_score(there[:, told], guessed[:, told]) if told.sum() > 1 else np.nan
+        enough = np.minimum(there.sum(axis=0), (1 - there).sum(axis=0)) >= _LEAST
+        area = roc_auc_score(there[:, enough], guessed[:, enough]) if enough.sum() > 1 else np.nan
         for sample in samples:
             drawn = generator.permutation(len(vectors))[:sample]
             guesses = {

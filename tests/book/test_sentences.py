@@ -10,7 +10,7 @@ import pytest
 from cde.intervals import Interval
 from cde_book import claims
 from cde_book.account import account
-from cde_book.claims import apart, badges, measure, shown, told
+from cde_book.claims import apart, badges, by_verdict, measure, shown
 from cde_book.ledger import ledger
 from cde_book.run_mode import RunMode
 
@@ -40,7 +40,7 @@ def test_the_sentence_follows_the_interval(
     if interval is not None:
         low, high = interval
         measure(POSITIVE[0], Interval((low + high) / 2, low, high, 9, ""), "toy")
-    assert told(POSITIVE[0], **SENTENCES) == sentence
+    assert by_verdict(POSITIVE[0], **SENTENCES) == sentence
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,11 @@ def write_execution(log: Execution, notebook: Path) -> None:
     write_json(notebook.with_suffix(".json"), asdict(log))
 
 
+#: threads of a chapter in miniature, alone or beside another: sums in another order could tip a
+#: near tie, and a record's proof would fail
+_IN_MINIATURE = "1"
+
+
 def _run(
     prepared: Path,
     output: Path,
@@ -230,9 +235,11 @@ def _run(
     from nbclient.exceptions import DeadKernelError
 
     logging.getLogger("papermill").setLevel(logging.ERROR)
-    quiet = {"TOKENIZERS_PARALLELISM": "true", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    usual = {"TOKENIZERS_PARALLELISM": "true", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    if parameters.get("profile") == "smoke":
+        usual["OMP_NUM_THREADS"] = _IN_MINIATURE
     try:
-        own = {**quiet, **os.environ, **environment}
+        own = {**usual, **os.environ, **environment}
         with _kernels.stoppable(), _kernels.another(prepared.parent, own, fork) as kernel:
             papermill.execute_notebook(
                 str(prepared),
@@ -392,11 +399,10 @@ def execute_all(
     jobs = min(jobs, len(due))
     # a process that has looked for CUDA hands it to no fork
     fork = len(due) >= _MANY and hasattr(os, "fork") and not Path("/dev/nvidiactl").exists()
-    # each kernel's share; the process that is forked heeds what it starts with. In miniature it is
-    # one thread however many run at once: sums in another order tip a near tie, and a proof fails
-    share = 1 if profile == "smoke" else max(1, _cores() // jobs)
-    if share < _cores():
-        os.environ.setdefault("OMP_NUM_THREADS", str(share))
+    # each kernel's share; the process that is forked heeds what it starts with
+    if profile == "smoke" or jobs > 1:
+        share = _IN_MINIATURE if profile == "smoke" else str(max(1, _cores() // jobs))
+        os.environ.setdefault("OMP_NUM_THREADS", share)
 
     def one(item: tuple[Chapter, str]) -> tuple[str, str]:
         _kernels.check()

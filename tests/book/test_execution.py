@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -200,6 +201,36 @@ def test_a_machine_with_the_other_faiss_runs_chapters_too(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(provenance, "version", version)
     assert provenance.libraries() == installed
+
+
+@pytest.mark.parametrize(
+    ("profile", "given", "threads"),
+    [("smoke", None, "1"), ("smoke", "4", "4"), ("laptop", None, None)],
+)
+def test_a_chapter_in_miniature_has_one_thread_unless_its_reader_gives_it_more(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    profile: str,
+    given: str | None,
+    threads: str | None,
+) -> None:
+    seen: dict[str, str] = {}
+
+    @contextmanager
+    def another(
+        folder: Path, environment: Mapping[str, str], fork: bool
+    ) -> Iterator[dict[str, object]]:
+        seen.update(environment)
+        yield {}
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    monkeypatch.setattr(execution._kernels, "another", another)
+    monkeypatch.setattr("papermill.execute_notebook", lambda *_, **__: None)
+    places = tmp_path / "in.ipynb", tmp_path / "out.ipynb"
+    assert execution._run(*places, {"profile": profile}, tmp_path, {}, fork=False) == ""
+    assert seen.get("OMP_NUM_THREADS") == threads
 
 
 def test_a_page_is_stale_when_the_proof_of_its_record_no_longer_holds(

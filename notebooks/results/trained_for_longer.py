@@ -302,9 +302,10 @@ page.answer(
 )
 
 # %% tags=["hide-input"]
-beside = there["contextual − bi-encoder"]
+beside, inside = there["contextual − bi-encoder"], there["directions in training − afterwards"]
 page.in_numbers(
     f"""{claims.apart("The contextual encoder", beside, "a bi-encoder that took as many steps")}.
+    {claims.apart("A bi-encoder with directions in training", inside, "one with directions after")}.
     The cosine of a document's vectors in the right and in a wrong corpus is
     {1 - last["moved"]:.3f}."""
 )

@@ -87,7 +87,7 @@ plots.table(pd.DataFrame(described).T.rename_axis("task"))
 # A context is drawn from the texts of the task (*own*; for retrieval from the corpus, never from
 # the queries), from those of the next task in the list (*other*), or is made of *random* letters.
 # Some tasks have a package in common with the next one, so *other* is in part their own corpus.
-# *Null* means without context. MiniLM and BM25 use no context.
+# *Null* stands for no context. MiniLM and BM25 use no context.
 
 # %%
 from cde.lexical import BM25

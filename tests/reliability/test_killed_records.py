@@ -89,7 +89,7 @@ def test_a_killed_record_is_the_old_one_or_the_new_one_and_the_next_run_works(
         process = book.start("run", "toy", "--record")
         if kill(process, seconds * moment / (MOMENTS + 1)):
             kills += 1
-        else:  # the first run was slower
+        else:  # the first run had also to compile the package
             seconds = time.perf_counter() - begun
         found.append(factor_of(path))
     assert kills >= MOMENTS - 1 and {*found} <= {1.0, 2.0}

@@ -20,7 +20,7 @@ from cde_book.markup import render
 from cde_book.verdicts import Measurement
 
 #: how the methods of intervals say what they are over
-_CROSSED = re.compile(r"random effects of (\d+) seeds and (\d+) collections")
+_CROSSED = re.compile(r"random effects of (\d+ \w+) and (\d+) collections")
 _OVER = re.compile(r"Student's t over (\w+)")
 
 
@@ -45,7 +45,7 @@ def measured_on(made: Measurement) -> str:
     """What an interval is over: seeds, collections, or however many of what was counted."""
     method, n = made.interval.method, made.interval.n
     if crossed := _CROSSED.match(method):
-        return f"{crossed[1]} seeds × {crossed[2]} collections"
+        return f"{crossed[1]} × {crossed[2]} collections"
     if over := _OVER.match(method):
         return f"{n:,} {over[1]}"
     return f"n = {n:,}"

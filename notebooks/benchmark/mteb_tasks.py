@@ -139,9 +139,9 @@ rows = page.experiment("mteb_tasks-contexts", evaluate_all, key, taught)
 # ## What the own context is worth, task by task
 #
 # On which tasks does the own context score higher than a random one? The figure shows the
-# difference in points of the main score. A dot is a seed, the mean over draws. Two draws of the
-# *own* context differ by more than the grey line one time in twenty. The open mark is the paper's
-# mean difference over tasks of this type, by the scores that its supplement prints (Table 9).
+# difference in points of the main score. A dot is a seed, the mean over draws. The open mark is the
+# paper's mean difference over tasks of this type, by the scores that its supplement prints (Table
+# 9).
 
 # %% tags=["hide-input"]
 from cde_studies.benchmark.draws import context_gains, draw_spread
@@ -310,8 +310,8 @@ plots.table(scores.join(printed).round(2).dropna(axis=1, how="all"))
 # counted as a test. The gain without supervision (Table 7) is read from the records of
 # {doc}`../results/table1`, which had been seen when the rule was written: contextual minus
 # bi-encoder, both on batches of neighbours; with `full`, the paper's attention. Three claims need
-# published weights: the mean over MTEB and its 56 tasks, and those on supervised training a
-# bi-encoder that was trained in the same way but is not published (`-p baseline FOLDER`).
+# published weights. The one on the mean also needs MTEB's 56 tasks; the two on supervised training
+# need an unpublished bi-encoder that was trained in the same way (`-p baseline FOLDER`).
 
 # %%
 from cde.corpus.encoders import named_system
@@ -352,11 +352,11 @@ if settings.published and settings.baseline:
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-random = "that in random context"
+tells = "tells" if reads_context else "hardly tells"
 page.answer(
-    f"""{claims.apart("Our reader's mean score", overall[READER], random, "points")},
-    {claims.apart("the paper's printed one", of_paper["all"], "its", "points")}; the paper's
-    architecture, briefly trained, {"uses" if reads_context else "ignores"} context."""
+    f"""Own minus random context: {claims.shown(overall[READER])} points for our reader,
+    {claims.shown(of_paper["all"])} in the paper. The paper's architecture, briefly trained, {tells}
+    contexts apart."""
 )
 
 # %% [markdown]
@@ -367,24 +367,24 @@ page.answer(
 # all that the encoder wants text in its context. Whether it wants *these* texts is shown by the
 # difference to another task's, and in the mean of all tasks we saw no such difference; some tasks
 # share a package with the next one, so that control is weak, too. On similarity and on the tasks of
-# packages the reader scores lower than with letters, with either seed.
+# packages the reader scores lower than with letters, with either seed; two seeds cannot exclude
+# chance.
 #
 # A single draw can make a difference as large as that of Table 2 on one task. Clustering scores
 # vary most from draw to draw. None of the wrapper's ways moves similarity as far as users saw; but
 # the encoder of that table barely uses its context, and one that does may move more.
 #
-# ## What mteb's wrapper keeps a context by
+# ## When mteb's wrapper keeps an old context
 #
-# mteb's `CDEWrapper` holds one context, and beside it the name and the subset of the task
-# that it was drawn for. The split is missing. So where a task is evaluated on two splits, such as
+# mteb's `CDEWrapper` holds one context, and beside it the name and the subset of the task that it
+# was drawn for. The split is missing. So where a task is evaluated on two splits, such as
 # validation and test, the texts of the second are embedded in the context of the first. For
 # retrieval, reranking, classification and summarisation the wrapper loads the task once more by its
 # name from mteb's list: a task of your own is not in that list, and one whose corpus you changed
 # gets a context from the unchanged one. In other tasks the context comes from the column that is
-# embedded first (*inputs*, above). Scores of one split of mteb's own tasks are not touched by the
-# first two.
-# `cde.benchmark` draws for each task, split and subset, from the corpus that is searched;
-# `tests/benchmark/test_metadata.py` runs both ways with a stub in the place of the model.
+# embedded first (*inputs*, above). The first two faults do not touch scores of a single split of
+# mteb's own tasks. `cde.benchmark` draws for each task, split and subset, from the corpus that is
+# searched; `tests/benchmark/test_metadata.py` runs both ways with a stub in the place of the model.
 #
 # ## What differs from the paper's setting
 #

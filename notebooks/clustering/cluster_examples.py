@@ -236,7 +236,7 @@ show(described(sample, side) for sample in samples.values() for side in OTHER_SI
 # ## Random members
 #
 # Members of each cluster, drawn at random, as in the paper's appendix. The texts belong to their
-# authors, so only readers who have the data see them, and no stored record contains them.
+# authors: no stored record contains them, and only a build with the data shows them.
 
 
 # %%

@@ -179,7 +179,7 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 page.answer(
-    f"""Little: in shuffled batches {easy[SHUFFLED]:.0%} of negatives are easy, and have
+    f"""In shuffled batches {easy[SHUFFLED]:.0%} of negatives are easy; together they have
     {idle.estimate:.0%} of all negatives' weight. Clusters raise that whole weight from
     {weights[SHUFFLED][0.02].estimate:.2f} to {weights[CLUSTERS][0.02].estimate:.2f}."""
 )

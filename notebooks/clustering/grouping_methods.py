@@ -6,9 +6,8 @@
 # The clustering paper {cite}`merrick2024embedding` ends with open questions (**§5 and §7**) about
 # how to make batches. Are clusters better than mined negatives? Should a batch have one cluster or
 # many, made from one side of the pairs or both? Should outliers be kept apart, and should clusters
-# change during training? Others have studied each question separately, but never side by side. Here
-# all ways have the same pairs, encoder, optimiser and number of texts; two exceptions are named at
-# the end.
+# change during training? Others have studied such questions one at a time. Here all ways have the
+# same pairs, encoder, optimiser and number of texts; two exceptions are named at the end.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -391,7 +390,7 @@ page.answer(
 # negatives*; whether tight clusters score lower because of false negatives was not tested. With
 # larger clusters and three passes, {doc}`stratified_batches` does not find that clusters score
 # lower. With layers and the filter, {doc}`../results/controls` finds that batches of one source
-# score higher than random ones, and that batches of neighbours add nothing further.
+# score higher than random ones, and cannot tell whether batches of neighbours add anything.
 #
 # ## What differs from the paper's setting
 #

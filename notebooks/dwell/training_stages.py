@@ -229,9 +229,9 @@ plots.show(
 # they are exploratory.
 #
 # *The origin of the bias* is tested on shuffled segments with the further seeds: crops minus masked
-# modelling. On documents as written, the decline exists before any contrastive training, so it is
-# exploratory. If embeddings merely spread out, any decline grows, so we also give its share of the
-# *room* (the cosine of segments with their own document minus that with another).
+# modelling. Documents as written are exploratory, because there the segments differ in kind. If
+# embeddings merely spread out, any decline grows, so we also give its share of the *room* (the
+# cosine of segments with their own document minus that with another).
 
 # %%
 from cde_studies.dwell.tables import tested_seeds
@@ -363,7 +363,7 @@ plots.show(
 preference = "preference for the beginning (cosine, first segment minus last)"
 page.answer(
     f"""{claims.apart("MRR@100 with crops", of_stage[CROPS_HELP], "that without", "", 2)}; the
-    {claims.apart(preference, added_by_crops, "without", "", 4)}."""
+    {claims.apart(preference, added_by_crops, "that without", "", 4)}."""
 )
 
 # %% [markdown]
@@ -372,9 +372,9 @@ page.answer(
 # A preference for the beginning that is measured on documents in only one order comes in good part
 # from that order. In one random order crops had added to it in each of ten seeds; over ten orders
 # we saw no effect of crops, while an episode of fine-tuning does add to it (exploratory). More
-# seeds would not have shown this; more orders did. {doc}`cure_for_dwelling` finds a far larger
-# effect of another cause, the place of the passages in training. The two results agree: crops are
-# drawn from anywhere in a document, so training with them favours no place.
+# seeds would not have shown this; more orders did. Crops of first halves alone (*first-half crops*)
+# brought no preference for the beginning either, in one order. In {doc}`cure_for_dwelling` the
+# place of the passages in training had an effect.
 #
 # ## What differs from the paper's setting
 #

@@ -204,8 +204,8 @@ print(f"dimensions: {as_document.shape[1]}, of the bi-encoder {plain.shape[1]}; 
 #
 # Here each part is added, freshly initialised, to the pretrained model. The table shows how many
 # parameters it adds and what it does to retrieval before any training. For anyone who starts from a
-# pretrained transformer, as the paper does, this is how far each part sets the model back at first.
-# (One seed of each part; intervals are over queries.)
+# pretrained transformer, as the paper does, this is what each part does to the model at first. (One
+# seed of each part; intervals are over queries.)
 
 # %%
 BARE, NONE = "bi-encoder, without context", "none (the paper's description)"

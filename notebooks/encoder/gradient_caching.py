@@ -386,7 +386,9 @@ for count, interval in overhead.items():
 what = f"{settings.layers} layer(s) of MiniLM a stage, {sizes[-1]} documents over {sizes[0]}"
 role = "test" if sizes == [16, 64] or settings.profile == "smoke" else "exploratory"
 claims.measure("cde-s42-own-contexts-cost", dearer["own"], f"own contexts, {what}", role)
-claims.measure("cde-s42-own-contexts-cost", dearer["one"], f"one context, {what}", "exploratory")
+_ = claims.measure(
+    "cde-s42-own-contexts-cost", dearer["one"], f"one context, {what}", "exploratory"
+)
 
 # %%
 LEAK, NO_SYNC, LOCAL = "cde-s103-gpu-leak", "cde-s103-no-sync", "cde-s103-local-negatives"
@@ -435,9 +437,7 @@ page.answer(
 #
 # Two processes train a truncated MiniLM for a few steps. After three seeds the intervals were too
 # wide to tell; seven further seeds (computed in float32, the first three in bfloat16) decide, with
-# the rule as it was and the first three left out. The noise on the second copy
-# is a stronger leak than a forgotten seed of a freshly initialised layer, and a weaker one than
-# independent initialisations.
+# the rule as it was and the first three left out.
 #
 # ## Run it again
 

@@ -365,11 +365,11 @@ plots.show(
 #
 # *Own − another* is what a system gains by knowing *this* corpus rather than some other corpus,
 # with everything else equal. *Own − none* also contains what any mean or covariance, from whichever
-# corpus, does to the vectors. An encoder that only reweighs words or directions by its corpus can
-# gain *own − another*; if it already has good global weights, it can gain *own − all others*. Where
+# corpus, does to the vectors. An encoder that reweighs words or directions in these ways can gain
+# *own − another*; if it already has good global weights, it can gain *own − all others*. Where
 # these are small for dense vectors, a larger gain of a contextual encoder must come from elsewhere:
-# from training on such batches, from more parameters, or from a use of the corpus that no
-# reweighting can express. This page cannot exclude the last.
+# from a better reweighting ({doc}`training_free`), from training on such batches, from more
+# parameters, or from another use of the corpus.
 #
 # ## Verdict
 #
@@ -452,8 +452,8 @@ on_manuals = f", {need.estimate:.1f} on chosen manuals" if "manuals" in parts el
 most_of_minilm = max(lead.gain(way, GENERAL).high for way in WAYS[1:])
 page.answer(
     f"""With another corpus' IDF, BM25 loses {claims.shown(lead.gain(WAYS[0], OTHERS))} NDCG@10
-    points on {lead_name}{on_manuals}; own statistics bring MiniLM {most_of_minilm:.1f} at most
-    there."""
+    points on {lead_name}{on_manuals}; own statistics bring MiniLM {most_of_minilm:.1f} at most on
+    {lead_name}."""
 )
 
 # %% [markdown]

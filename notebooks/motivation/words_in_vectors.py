@@ -141,10 +141,10 @@ page.answer(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The statistics are in the context vectors, and a linear map finds them. If an encoder does not use
+# The statistics are in MiniLM's vectors, and a linear map finds them. If an encoder does not use
 # them ({doc}`trained_for_longer <../results/trained_for_longer>`), its first stage may have lost
-# them, or its training may not have rewarded them: {doc}`headroom` shows how little own statistics
-# add on public collections.
+# them, or its training may not have rewarded them: {doc}`headroom` could not show that own
+# statistics add a point on public text.
 #
 # Words are those of 1 to 20 % of the training documents; the text is technical English. MiniLM was
 # trained on other text, and the first stage of a trained contextual encoder may tell more or less.

@@ -95,12 +95,12 @@ plots.table(
 #
 # ## Searching in all ways
 #
-# Chunks are those of `cde.Index`: whole sentences, at most 128 tokens, one of which may be said
-# again by the next chunk. Late chunks are the same ones, in windows of 512 tokens; neighbouring
-# windows share an eighth. *Read whole* is one vector, the mean over all tokens of these windows.
-# There are two controls. *Chunks of the beginning* are those of the first 512 tokens alone, so that
-# they read what the longest cut reads. *Late chunks elsewhere* are read among chunks of other
-# documents: what late chunks gain over these is due to their own surroundings.
+# Chunks are those of `cde.Index`: whole sentences, at most 128 tokens in all; the next chunk may
+# repeat one sentence. Late chunks are the same ones, in windows of 512 tokens; neighbouring windows
+# share an eighth. *Read whole* is one vector, the mean over all tokens of these windows. There are
+# two controls. *Chunks of the beginning* are those of the first 512 tokens alone, so that they read
+# what the longest cut reads. *Late chunks elsewhere* are read among chunks of other documents: what
+# late chunks gain over these is due to their own surroundings.
 #
 # Each way is also searched with the corpus' *own directions*, the cheapest context
 # ({doc}`../motivation/training_free`): the mean of the vectors is taken off both sides, and
@@ -222,8 +222,8 @@ plots.table(as_it_is.round(1).join(counts))
 # ## What it costs
 #
 # Late chunks take no more vectors than chunks and about as many tokens, but in windows of 512, in
-# which a token attends to more others. What stands is per document; seconds are of the machine that
-# computed the rows.
+# which a token attends to more others. All columns are per document; seconds are of the machine
+# that computed the rows.
 
 # %%
 costs = rows[(rows["directions"] == NONE) & (rows["place"] == "anywhere")]
@@ -285,10 +285,10 @@ early = {way: run_interval(advantage(way), "collections") for way in lines}
 page.in_numbers(
     f"""NDCG@10 is {every[CUT, NONE].mean():.1f} points with the {CUT} tokens,
     {every[CHUNKS, NONE].mean():.1f} with the best chunk, {every[LATE, NONE].mean():.1f} with the
-    best late chunk and {every[WORDS, NONE].mean():.1f} with BM25. The first third is above the last
-    by {claims.shown(early[CUT])} points with the cut, {claims.shown(early[WHOLE])} with one vector
+    best late chunk and {every[WORDS, NONE].mean():.1f} with BM25. The first third minus the last is
+    {claims.shown(early[CUT])} points with the cut, {claims.shown(early[WHOLE])} with one vector
     of the whole, {claims.shown(early[CHUNKS])} with chunks and {claims.shown(early[WORDS])} with
-    BM25, which knows no places: so much of it lies in the questions. Late chunks are
+    BM25, which knows no places. Late chunks are
     {claims.shown(gain(LATE, ELSEWHERE))} points above the same chunks among those of other
     documents. Own directions change the best chunk by
     {claims.shown(gain((CHUNKS, OWN), CHUNKS))} points."""

@@ -358,7 +358,7 @@ plots.show(
 # made smaller to save time; this page has only the second run. The claim holds if both together
 # score higher than the better of the two alone, over collections. The packages had left it open;
 # since then collections of many kinds, all as one sample, test it at `hours`. That was fixed before
-# one of them had been searched by both.
+# any of them had been searched by both.
 
 # %%
 CLAIM = "ours-counting-adds-to-an-encoder"

@@ -5,8 +5,8 @@
 #
 # **CDE §1 and §4.2** {cite}`morris2024contextual` rest on one idea: an encoder that reads the
 # corpus searches it better. This page first tests it as an engineer would: take a finished encoder,
-# add a part that reads the corpus, and search. Then it puts every encoder of this book that was
-# tested in this way side by side.
+# add a part that reads the corpus, and search. Then it compares encoders of other chapters (not
+# {doc}`../motivation/training_free`, which gains on manuals).
 
 # %%
 from cde_book import charts, claims, gates, page, plots
@@ -291,6 +291,8 @@ plots.table(pd.DataFrame([line(one) for one in there]).fillna(""))
 # and each encoder is represented by the mean of its seeds.
 
 # %%
+from dataclasses import replace
+
 from cde_studies.intervals import correlation_interval
 
 judged = {
@@ -298,6 +300,7 @@ judged = {
 }
 same = pd.DataFrame(judged).T
 together = crossed_interval(same)
+together = replace(together, method=together.method.replace("seeds", "encoders"))
 counting = rows_of_record("headroom-collections", "hours").rows.query("way == 'BM25, IDF'")
 counted = 100 * counting.pivot_table("ndcg", "searched", "source")
 order = list(dict.fromkeys(recorded_sweep(LONG).rows["set"]))

@@ -223,8 +223,7 @@ plots.table(pd.DataFrame(gains).T.rename_axis("deeper"))
 #
 # It should not: once the context is embedded, the first stage has done its work. We bind two
 # encoders to one corpus, whose first stages have one layer and all of MiniLM's, and time how long
-# they take for the same texts, in turns. Weights do not matter here. The mean vector's length is
-# kept beside the times, so that a miniature of this record has a number to compare.
+# they take for the same texts, in turns. Weights do not matter here.
 
 # %%
 from functools import partial

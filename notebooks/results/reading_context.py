@@ -107,14 +107,13 @@ def gained(model, own, other):
 
 # %% [markdown]
 # Does a word weigh less where it is common? We compare three encoders in the same contexts. The
-# first two are those of {doc}`does_reading_help`, a frozen MiniLM with a *reader*, a small
-# trained part that looks at documents of the corpus. One reader was trained on batches of one
-# source; the other, the control, with one *fixed context*, so that it could learn nothing about
-# corpora. The third encoder is that of {doc}`taught_to_read`. Its reader was also trained on
-# *lessons*: synthetic text whose corpora differ in boilerplate, which cannot be searched well
-# without the context (here the graded ones). The rule was written for the first encoder. But by the
-# test of {doc}`does_reading_help` this one barely uses its context, so only the third can show
-# how a context changes the weight of words.
+# first two are those of {doc}`does_reading_help`, a frozen MiniLM with a *reader*, a small trained
+# part that looks at documents of the corpus. One reader was trained on batches of one source; the
+# other, the control, with one *fixed context*, so that it could learn nothing about corpora. The
+# third encoder is that of {doc}`taught_to_read`. Its reader was also trained on *lessons*:
+# synthetic text whose corpora differ in boilerplate, which cannot be searched well without the
+# context (here the graded ones). The rule was written for the first encoder. It uses its context
+# little, so the third shows best how a context changes the weight of words.
 
 # %%
 from cde.progress import progress
@@ -363,11 +362,10 @@ page.answer(
 # ## What differs from the paper's setting
 #
 # The paper does not look at weights of words. The reader is ours, and the encoder under it is
-# frozen. The reader can tell how common a word piece is before any training, because queries and
-# keys of its attention start equal, so that a word finds itself in the context; it learns only what
-# to do with this. Leaving a word out also changes how its neighbours are embedded, and the weight
-# includes that. Test sets are packages of one language, so their document shares differ less than
-# those of real collections.
+# frozen. Queries and keys of the reader's attention start equal, so a word finds itself in the
+# context before any training. Leaving a word out also changes how its neighbours are embedded, and
+# the weight includes that. Test sets are packages of one language, so their document shares differ
+# less than those of real collections.
 #
 # ## Run it again
 

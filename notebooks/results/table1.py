@@ -363,7 +363,8 @@ largest = min(sweeps, key=SCALES.index)
 one, added = (every_gain.get((what, largest)) for what in ("clustered batches", ON_CLUSTERED))
 ignores = known_gates()["reads-context"].otherwise in claims.reason(ENCODER_HELPS)
 batches_say = one and claims.apart("With a bi-encoder, clustering batches", one, "shuffling")
-encoder_says = added and claims.apart("a contextual encoder", added, "that", "points")
+on_these = "on these batches a contextual encoder"
+encoder_says = added and claims.apart(on_these, added, "the bi-encoder", "points")
 ours = ignores and "ours ignores its context"
 page.answer(f"{'; '.join(filter(None, (batches_say, encoder_says, ours)))}.")
 

@@ -4,12 +4,12 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # In {doc}`does_reading_help` an encoder gains no more from its own corpus than from another one,
-# but it barely uses its context. Here the same frozen MiniLM {cite}`wang2020minilm` gets the same
-# *reader*, a small trained part that adjusts each word's vector after looking at documents of the
-# corpus. This time the reader is *taught*: half of its training text can only be searched well by
-# using the corpus. Then it searches real text, in the context of the right corpus and of a wrong
-# one. This is the idea of **CDE §1 and §4.2** {cite}`morris2024contextual`, tested with a reader of
-# ours, not with the paper's encoder.
+# but on judged collections it barely uses its context. Here the same frozen MiniLM
+# {cite}`wang2020minilm` gets the same *reader*, a small trained part that adjusts each word's
+# vector after looking at documents of the corpus. This time the reader is *taught*: half of its
+# training text can only be searched well by using the corpus. Then it searches real text, in the
+# context of the right corpus and of a wrong one. This is the idea of **CDE §1 and §4.2**
+# {cite}`morris2024contextual`, tested with a reader of ours, not with the paper's encoder.
 
 # %%
 from cde_book import charts, claims, gates, page, plots
@@ -358,7 +358,7 @@ pair = OWN, OWN | OTHER
 on_real, on_made = (difference(runs["coarse"][lead], pair, where=of) for of in ("out", "in"))
 page.answer(
     f"""{claims.apart(f"{where}, giving the encoder its own corpus", on_real, "giving another")};
-    {claims.apart("on synthetic corpora it", on_made, "that", "points")}."""
+    {claims.apart("on synthetic corpora it", on_made, "giving another", "points")}."""
 )
 
 # %% [markdown]

@@ -434,7 +434,7 @@ for one, on in arms:
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-largest = "day" if ("day", list(GAINS)[0]) in drawn else profile
+largest = "day" if ("day", next(iter(GAINS))) in drawn else profile
 found = [claims.shown(difference(sweeps[largest], pair, encoder=BI)) for pair in GAINS.values()]
 page.answer(
     f"""NDCG@10 points with clusters of {clusters[0]} minus clusters of {clusters[-1]}: {found[0]}

@@ -313,13 +313,13 @@ page.in_numbers(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# Three runs of the contextual encoder and two of each bi-encoder, on processors of two makers.
-# Three were planned; we looked after one and after two. Two layers, batches of 256 and 120,000
-# pairs, the cheaper attention, and a learning rate that was not searched for: the paper has twelve
-# layers, some 200 million pairs and larger batches. Its encoder may need more of any of these
-# before it uses its corpus. The curve shows how little further steps change: NDCG@10 stops rising
-# after 1,200 of them, while the loss on manuals, a kind of text that training does not have, grows.
-# MiniLM, which scores higher, has six layers to our two.
+# Three runs of each encoder, on processors of two makers. Three were planned; we looked after one
+# and after two. Two layers, batches of 256 and 120,000 pairs, the cheaper attention, and a learning
+# rate that was not searched for: the paper has twelve layers, some 200 million pairs and larger
+# batches. Its encoder may need more of any of these before it uses its corpus. The curve shows how
+# little further steps change: NDCG@10 stops rising after 1,200 of them, while the loss on manuals,
+# a kind of text that training does not have, grows. MiniLM, which scores higher, has six layers to
+# our two.
 #
 # ## Run it again
 

@@ -34,6 +34,9 @@ from cde.validation import Vectors, array_of_numbers, checked_texts, checked_who
 
 __all__ = ["ContextualEncoder", "CorpusEncoder"]
 
+#: which documents the null context is, in words
+NULL_CONTEXT = "null context"
+
 
 def random_texts(count: int, seed: int | np.random.Generator = 0) -> list[str]:
     """Texts of twelve words of two to eight random letters: a context that says nothing."""
@@ -392,7 +395,7 @@ class ContextualEncoder(Encoder):
         if context is None:
             if self.config.attention != "gated":
                 self.second_stage.null_tokens(1)  # raises where there is none
-            return CorpusEncoder(self, None, "null context")
+            return CorpusEncoder(self, None, NULL_CONTEXT)
         documents, drawn = draw_context(self.config, self.dim, context, size, seed, fill)
         vectors = self.embed_context(documents) if isinstance(documents, list) else documents
         tokens = torch.as_tensor(vectors, dtype=torch.float32, device=self.device)
@@ -478,7 +481,7 @@ class CorpusEncoder(PromptedEncoder):
             config.first_backbone = None
             own = [name for name in tensors if not name.startswith("first_stage.")]
             tensors = {name: tensors[name] for name in own}
-        config.context_drawn = self.drawn
+        config.context_drawn = NULL_CONTEXT if self.context is None else self.drawn
         if self.context is not None:
             tensors["context"] = self.context
         save_folder(save_directory, config, tensors, model.tokenizer, model.most_tokens)
@@ -497,6 +500,11 @@ class CorpusEncoder(PromptedEncoder):
             )
         model = ContextualEncoder.from_pretrained(folder, **options)
         context = read_weights(folder).get("context")
+        if context is None and drawn != NULL_CONTEXT:
+            raise ValueError(
+                f"the weights in {folder} lack the tensor 'context' ({drawn}): save the encoder "
+                "again, or bind ContextualEncoder.from_pretrained to the corpus once more"
+            )
         return cls(model, None if context is None else context.to(model.device), drawn)
 
 

@@ -54,6 +54,7 @@ class Run:
 
     Raises:
         TypeError: rankings that are not a mapping.
+        ValueError: rankings of no query.
 
     Example:
         >>> run = Run({"q": {"d1": 0.5, "d2": 0.7}}, name="mine")
@@ -72,6 +73,11 @@ class Run:
                 f"{shown(self.rankings)}"
             )
         checked_text(self.name, "name")
+        if not self.rankings:
+            raise ValueError(
+                f"the run {self.name!r} ranks no query, so that there is nothing to score: give "
+                "rankings of query id → document id → score, or a run file with lines"
+            )
 
     def __repr__(self) -> str:
         return f"Run({self.name!r}, {len(self.rankings)} queries)"

@@ -84,6 +84,14 @@ def test_a_line_that_is_none_of_a_run_is_named(tmp_path: Path, line: str, wanted
         Run.read(tmp_path / "run")
 
 
+def test_a_run_of_no_query_is_refused_instead_of_scored_nought(tmp_path: Path) -> None:
+    (tmp_path / "empty.run").write_text("\n")
+    with pytest.raises(ValueError, match=r"the run 'empty\.run' ranks no query"):
+        cde.compare(tmp_path / "empty.run", {"q": {"d": 1.0}}, {"q": {"d": 1}, "r": {"d": 1}})
+    with pytest.raises(ValueError, match="ranks no query"):
+        cde.compare({}, {"q": {"d": 1.0}}, {"q": {"d": 1}, "r": {"d": 1}})
+
+
 def test_an_id_with_a_blank_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'two words' has a blank"):
         Run({"q": {"two words": 1.0}}).write(tmp_path / "run")

@@ -54,12 +54,6 @@ def test_what_is_taken_off_is_the_mean_of_each_side() -> None:
     assert np.allclose(encoder.encode_queries(ASKED), unit(queries - queries.mean(0)), atol=1e-6)
 
 
-def test_a_shift_of_nought_changes_nothing() -> None:
-    nothing = np.zeros(6, np.float32)
-    encoder = AdaptedEncoder(Fixed(), Shift(nothing, nothing))
-    assert np.allclose(encoder.encode_queries(ASKED), Fixed().encode_queries(ASKED), atol=1e-6)
-
-
 @given(st.integers(2, 6), st.floats(0, 2), st.floats(0, 1), st.integers(0, 1000))
 def test_tempering_turns_with_the_vectors_and_keeps_no_unit(
     dim: int, strength: float, shrunk: float, seed: int
@@ -135,13 +129,6 @@ def test_the_reader_is_ridge_regression(corpora: int, dim: int, ridge: float, se
     documents, queries = generator.normal(size=(2, corpora, dim))
     ours = fit_reader(documents, queries, ridge).predict(documents)
     assert np.allclose(ours, Ridge(ridge).fit(documents, queries).predict(documents), atol=1e-3)
-
-
-def test_a_reader_without_corpora_between_them_predicts_their_mean() -> None:
-    generator = np.random.default_rng(0)
-    documents, queries = generator.normal(size=(2, 20, 5))
-    reader = fit_reader(documents, queries, ridge=1e9)
-    assert np.allclose(reader.predict(generator.normal(size=5)), queries.mean(0), atol=1e-5)
 
 
 def test_a_corpus_unlike_the_reader_s_own_leaves_the_encoder_as_it_is() -> None:

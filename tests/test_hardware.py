@@ -58,15 +58,8 @@ def test_the_environment_says_what_auto_is_and_nothing_else(
     monkeypatch.setenv("CDE_PRECISION", word)
     answers = [half_precision(asked) for asked in ("auto", "float32", "bfloat16")]
     assert answers == [half, False, True]
-
-
-def test_a_word_in_the_environment_that_is_no_precision_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     monkeypatch.setenv("CDE_PRECISION", "half")
-    with pytest.raises(
-        ValueError, match="CDE_PRECISION must be 'auto', 'bfloat16', 'float32' or 'int8'; it"
-    ):
+    with pytest.raises(ValueError, match="CDE_PRECISION must be 'auto', 'bfloat16', 'float32' or"):
         half_precision("auto")
 
 

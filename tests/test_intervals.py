@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -110,26 +111,21 @@ def test_systems_that_do_not_differ_are_called_different_as_often_as_the_level_s
     assert abs(np.mean(np.array(p_values) <= 0.05) - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 120)
 
 
-# --- what is refused
+# --- what is refused, and what is shown
 
 
-def test_too_few_values_say_how_many_are_needed() -> None:
-    with pytest.raises(
-        ValueError, match="2 values or more are needed for an interval; there are 1"
-    ):
-        mean_interval([1.0])
-    with pytest.raises(ValueError, match="2 values or more"):
-        paired_test([1.0], [2.0])
-
-
-def test_values_that_are_not_numbers_are_counted() -> None:
-    with pytest.raises(ValueError, match="2 of 4 values are not numbers"):
-        mean_interval([1.0, math.nan, math.inf, 2.0])
-
-
-def test_different_lengths_are_shown() -> None:
-    with pytest.raises(ValueError, match="same queries; they have 2 and 3 scores"):
-        paired_test([1, 2], [1, 2, 3])
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: mean_interval([1.0]), "2 values or more are needed for an interval; there are 1"),
+        (lambda: paired_test([1.0], [2.0]), "2 values or more"),
+        (lambda: mean_interval([1, math.nan, math.inf]), "2 of 3 values are not numbers"),
+        (lambda: paired_test([1, 2], [1, 2, 3]), "same queries; they have 2 and 3 scores"),
+    ],
+)
+def test_what_is_no_sample_is_refused(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        call()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from importlib import import_module
 from pathlib import Path
 
@@ -107,22 +106,3 @@ def test_type_checkers_see_every_public_name() -> None:
     for name, alias in imports:
         assert getattr(import_module(name), alias.name) is getattr(cde, alias.name)
     assert (PACKAGE / "py.typed").is_file()
-
-
-def test_public_names_are_documented() -> None:
-    for path in FILES:
-        tree = ast.parse(path.read_text())
-        assert ast.get_docstring(tree), f"{path} has no docstring"
-        for node in tree.body:
-            if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
-                continue
-            assert ast.get_docstring(node), f"{module(path)}.{node.name}"
-            if isinstance(node, ast.FunctionDef) or "Protocol" in ast.unparse(node):
-                continue
-            for method in (m for m in node.body if isinstance(m, ast.FunctionDef)):
-                if not method.name.startswith("_"):
-                    # what a base class documents needs no words of its own
-                    own = getattr(import_module(f"cde.{module(path)}"), node.name)
-                    assert inspect.getdoc(getattr(own, method.name)), (
-                        f"{module(path)}.{node.name}.{method.name}"
-                    )

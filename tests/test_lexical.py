@@ -6,7 +6,6 @@ import math
 import unicodedata
 
 import bm25s
-import numpy as np
 import pytest
 import Stemmer
 from hypothesis import given
@@ -48,11 +47,12 @@ def bm25_by_definition(corpus: list[str], query: str, k1: float, b: float) -> di
 @given(
     CORPUS,
     st.lists(QUERY, min_size=1, max_size=3),
-    st.sampled_from([(0.9, 0.4), (1.5, 0.75), (0.5, 0.0)]),
+    st.sampled_from([(0.9, 0.4), (1.5, 0.75), (0.5, 0.0), (0.0, 0.4)]),
 )
 def test_scores_are_those_of_the_formula(
     corpus: list[str], queries: list[str], setting: tuple[float, float]
 ) -> None:
+    """Of all documents with a word of the query, and of no others."""
     results = BM25(corpus, *setting).search(queries)
     for query, scores in zip(queries, results, strict=True):
         assert scores == pytest.approx(bm25_by_definition(corpus, query, *setting), rel=1e-5)
@@ -65,14 +65,6 @@ def test_a_small_example_of_bm25_by_hand() -> None:
     ]
 
 
-@given(CORPUS, QUERY)
-def test_documents_without_a_word_of_the_query_are_not_found_and_all_others_are(
-    corpus: list[str], query: str
-) -> None:
-    expected = {i for i, text in enumerate(corpus) if set(text.split()) & set(query.split())}
-    assert set(BM25(corpus).search([query])[0]) == expected
-
-
 @given(CORPUS, QUERY, st.integers(1, 8))
 def test_a_shallower_search_returns_the_best_of_a_deeper_one(
     corpus: list[str], query: str, depth: int
@@ -82,49 +74,16 @@ def test_a_shallower_search_returns_the_best_of_a_deeper_one(
     assert sorted(ranker.search([query], depth=depth)[0].values(), reverse=True) == best
 
 
-@given(CORPUS, QUERY, st.integers(0, 9))
-def test_shuffling_the_corpus_shuffles_the_scores(corpus: list[str], query: str, seed: int) -> None:
-    order = np.random.default_rng(seed).permutation(len(corpus)).tolist()
-    scores = BM25([corpus[i] for i in order]).search([query])[0]
-    expected = BM25(corpus).search([query])[0]
-    assert {order[place]: score for place, score in scores.items()} == pytest.approx(
-        expected, rel=1e-6
-    )
-
-
-def test_without_k1_term_frequency_and_length_do_not_count() -> None:
-    """Every document that holds the word scores its IDF."""
-    corpus = ["boat", "boat boat boat", "boat hill river stone lamp", "hill"]
-    (scores,) = BM25(corpus, k1=0).search(["boat"])
-    assert scores == pytest.approx(dict.fromkeys(range(3), math.log(1 + 1.5 / 3.5)), rel=1e-6)
-    (saturating,) = BM25(corpus, k1=0.9, b=0).search(["boat"])
-    assert saturating[1] > saturating[0] == pytest.approx(saturating[2])
-
-
-def test_without_b_length_does_not_count_and_with_it_a_longer_document_scores_less() -> None:
-    corpus = ["boat hill", "boat hill hill hill hill", "river"]
-    (even,) = BM25(corpus, b=0).search(["boat"])
-    (uneven,) = BM25(corpus, b=0.4).search(["boat"])
-    assert even[0] == pytest.approx(even[1])
-    assert uneven[0] > uneven[1]
-
-
 def test_the_words_of_a_query_are_treated_as_those_of_the_corpus() -> None:
     ranker = BM25(["red boats", "green houses"])
     assert ranker.search(["The BOATS"]) == ranker.search(["boating"]) == ranker.search(["boat"])
 
 
-def test_queries_without_known_words_find_nothing() -> None:
+def test_where_there_is_no_word_in_common_nothing_is_found() -> None:
+    """A corpus of stop words is one without terms."""
     assert BM25(["red boats", ""]).search(["zebra", "", "the"]) == [{}, {}, {}]
+    assert BM25(["red boats", ""]).search([]) == []
     assert BM25().search(["red", "boats"]) == [{}, {}]
-
-
-def test_no_queries_find_nothing() -> None:
-    assert BM25(["red boats", "green houses"]).search([]) == []
-
-
-def test_a_corpus_without_terms_finds_nothing() -> None:
-    """Stop words and empty texts alone: as a corpus without documents."""
     assert BM25(["the", ""]).search(["red"]) == [{}]
 
 
@@ -139,15 +98,6 @@ def test_ranking_a_set_searches_its_own_corpus_by_id_with_the_rankers_settings()
     (scores,) = BM25(toy.documents, k1=2.0, b=0.1).search(["green"])
     assert BM25(k1=2.0, b=0.1).rank(toy) == {"q": {"y": scores[1]}, "r": {}}
     assert BM25(["another corpus"], k1=2.0, b=0.1).rank(toy) == {"q": {"y": scores[1]}, "r": {}}
-
-
-def test_one_string_in_place_of_many_is_refused() -> None:
-    with pytest.raises(
-        TypeError, match="documents must be a list of strings; one string was given"
-    ):
-        BM25("abc")
-    with pytest.raises(TypeError, match="queries must be a list of strings; one string was given"):
-        BM25(["a cat"]).search("cat")
 
 
 # --- writing without spaces

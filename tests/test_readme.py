@@ -141,13 +141,6 @@ def test_every_environment_variable_is_told_of_and_does_something() -> None:
     assert told == read - {"CDE_KILLED_ATTEMPT"}  # a test tells its own processes by it
 
 
-def test_sources_lists_what_can_be_loaded(capsys) -> None:
-    assert main(["sources"]) == 0
-    printed = capsys.readouterr().out
-    assert re.search(r"^pydocs +pairs, retrieval", printed, re.MULTILINE)
-    assert "pydocs/sympy" in printed and "held out" in printed
-
-
 def test_the_doctor_finds_this_machine_fit_and_names_what_is_not(
     capsys, monkeypatch, tmp_path
 ) -> None:

@@ -73,11 +73,6 @@ def test_every_encoder_and_ranker_takes_a_generator_and_refuses_a_set() -> None:
             embed({"boat", "house"})
 
 
-def test_one_metric_may_be_given_as_a_word() -> None:
-    corpus = cde.RetrievalSet(["d"], ["a red boat"], ["q"], ["boat"], {"q": {"d": 1}})
-    assert cde.evaluate(cde.BM25(), corpus, "mrr@10") == {"mrr@10": 1.0}
-
-
 def test_a_file_s_bare_name_is_answered_with_how_to_say_it(tmp_path: Any) -> None:
     path = tmp_path / "docs.jsonl"
     path.write_text('{"query": "a", "document": "b"}\n')

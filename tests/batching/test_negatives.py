@@ -53,14 +53,16 @@ def test_a_larger_margin_filters_less(n: int, seed: int) -> None:
     assert not (wide & ~narrow).any()
 
 
-def test_a_copy_of_the_labelled_document_is_filtered() -> None:
-    generator = np.random.default_rng(0)
-    queries = generator.normal(size=(300, 64)).astype(np.float32)
-    documents = generator.normal(size=(300, 64)).astype(np.float32)
-    documents[7] = documents[3]
-    with patch.object(negatives, "_ROWS", 128):
-        filtered = cde.false_negatives(queries, documents)
-    assert filtered[3, 7] and filtered[7, 3]
+@pytest.mark.parametrize("n", [5, 7, 13, 33, 300])
+def test_a_copy_of_the_labelled_document_is_filtered(n: int) -> None:
+    """Whatever the last bit of the sum, and in any block of rows."""
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        queries, documents = generator.normal(size=(2, n, 384)).astype(np.float32)
+        documents[n - 1] = documents[0]
+        with patch.object(negatives, "_ROWS", 128):
+            filtered = cde.false_negatives(queries, documents)
+        assert filtered[0, n - 1] and filtered[n - 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,6 @@ def test_a_copy_of_the_labelled_document_is_filtered() -> None:
     [
         (np.zeros((2, 3)), np.zeros((3, 3)), "3 documents for 2 queries"),
         (np.zeros((2, 3)), np.zeros((2, 4)), "must be"),
-        (np.zeros((0, 3)), np.zeros((2, 3)), "2 documents for 0 queries"),
         (np.full((2, 3), np.nan), np.zeros((2, 3)), "not numbers"),
     ],
 )
@@ -77,18 +78,6 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         cde.false_negatives(queries.astype(np.float32), documents.astype(np.float32))
-
-
-@pytest.mark.parametrize("n", [5, 7, 13, 33])
-def test_every_copy_of_the_labelled_document_is_left_out_whatever_the_sum_s_last_bit(
-    n: int,
-) -> None:
-    for seed in range(20):
-        generator = np.random.default_rng(seed)
-        queries, documents = generator.normal(size=(2, n, 384)).astype(np.float32)
-        documents[n - 1] = documents[0]
-        filtered = cde.false_negatives(queries, documents)
-        assert filtered[0, n - 1] and filtered[n - 1, 0]
 
 
 def test_hard_negatives_are_the_nearest_that_are_not_false() -> None:

@@ -95,20 +95,8 @@ def test_a_draw_is_of_distinct_texts_unless_it_replaces() -> None:
 
 
 def test_scores_are_means_over_subsets_and_their_spread_is_over_draws() -> None:
-    rows = pd.DataFrame(
-        [
-            {
-                "task": "a",
-                "type": "Retrieval",
-                "subset": subset,
-                "context": "own",
-                "draw": draw,
-                "score": score,
-            }
-            for draw, scores in enumerate([(0.2, 0.4), (0.4, 0.6)])
-            for subset, score in zip("xy", scores, strict=True)
-        ]
-    )
+    scores = {"subset": list("xyxy"), "draw": [0, 0, 1, 1], "score": [0.2, 0.4, 0.4, 0.6]}
+    rows = pd.DataFrame(scores).assign(task="a", type="Retrieval", context="own")
     line = scores_by_task(rows).iloc[0]
     assert line["score"] == pytest.approx(0.4)
     assert line["spread"] == pytest.approx(np.std([0.3, 0.5], ddof=1))

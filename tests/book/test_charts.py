@@ -147,20 +147,6 @@ def test_a_figure_without_words_of_its_own_takes_those_of_its_charts() -> None:
         assert markup.count(f'alt="{description(drawing)}"') == 2
         by_hand = "Something else, drawn by hand, in forty characters."
         assert f'alt="{by_hand}"' in plots.show(drawing, "A caption.", DATA, alt=by_hand).markup
-    with plots.figure() as (drawing, axis):
-        axis.plot([1, 2])
-    with pytest.raises(ValueError, match="40 characters"):
-        plots.show(drawing, "A caption.", DATA)
-
-
-def test_panels_of_different_measures_keep_their_own_ends_when_there_are_many() -> None:
-    with plots.figure(1, 2) as (drawing, axes):
-        for axis, label in zip(axes, ("points", "seconds"), strict=True):
-            lines(axis, {f"the arm of number {number}": float(number) for number in range(20)})
-            axis.set_ylabel(label)
-        text = description(drawing)
-    assert len(text) <= LONGEST and text.count("20 series, highest") == 2
-    assert "points: 20 series" in text and "seconds: 20 series" in text
 
 
 def test_a_name_that_is_longer_than_a_figure_leaves_the_others_in_it() -> None:

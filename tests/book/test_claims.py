@@ -68,15 +68,15 @@ def test_above_and_below_are_opposites(low: float, width: float, bound: float) -
     measured = interval(low, low + width)
     opposite = {"supports": "contradicts", "contradicts": "supports", "undecided": "undecided"}
     if measured.low != bound and measured.high != bound:
-        assert (
-            outcome(claim(below=bound), measured) == opposite[outcome(claim(above=bound), measured)]
-        )
+        above = outcome(claim(above=bound), measured)
+        assert outcome(claim(below=bound), measured) == opposite[above]
 
 
 @pytest.mark.parametrize(
     ("entries", "verdict"),
     [
         ([], "not tested"),
+        ([Measurement("another", "a", interval(1, 2))], "not tested"),
         ([entry(1, 2, "rehearsal")], "not tested"),
         ([entry(1, 2, "exploratory")], "not tested"),
         ([entry(1, 2)], "holds"),
@@ -104,13 +104,6 @@ def test_runs_on_several_collections_are_entered_with_the_interval_over_both(
     found = claims.measure_runs("cde-table1-clustered-batches", values, "toy")
     assert found == crossed_interval([[1.0, 3.0], [1.01, 3.01], [0.99, 2.99]])
     assert found.low < 0 < run_interval([2.0, 2.01, 1.99]).low
-    claims.measure_runs("cde-table1-clustered-batches", values.loc[[0]], "one seed")
-    assert [one.role for one in claims.account.measured] == ["test", "exploratory"]
-
-
-def test_other_claims_measurements_do_not_count() -> None:
-    stranger = Measurement("another", "a", interval(1, 2))
-    assert decide(claim(above=0), [stranger]).verdict == "not tested"
 
 
 def test_measurements_survive_json() -> None:
@@ -166,29 +159,10 @@ def gated(
     return Measurement("toy", scale, interval(low, high), scale=scale, gates=readings)
 
 
-@pytest.mark.parametrize(
-    ("reading", "verdict", "words"),
-    [
-        (OPEN, "holds", "lies where the claim says"),
-        (
-            CLOSED,
-            "not testable here",
-            "the encoder does not read its context (0.003 of the distance between documents; "
-            "needed: more than 0.01)",
-        ),
-        (UNKNOWN, "not testable here", "it was not measured whether the encoder reads its context"),
-    ],
-)
-def test_a_gate_that_is_not_passed_makes_the_verdict(
-    reading: Reading, verdict: str, words: str
-) -> None:
-    decided = decide(claim("reads-context", above=0), [gated(reading)])
-    assert decided.verdict == verdict and words in decided.reason
-
-
 def test_a_closed_gate_says_nothing_against_a_claim_either() -> None:
     against = gated(CLOSED, low=-2, high=-1)
-    assert decide(claim("reads-context", above=0), [against]).verdict == "not testable here"
+    decided = decide(claim("reads-context", above=0), [against])
+    assert decided.verdict == "not testable here" and "needed: more than 0.01" in decided.reason
 
 
 def test_the_largest_scale_whose_gates_are_passed_leads() -> None:

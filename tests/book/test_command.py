@@ -23,6 +23,7 @@ from cde_book import commands
 from cde_book.chapters import find_chapter
 from cde_book.checkout import python_path
 from cde_book.cli import main
+from cde_book.rendering import check_html, render
 from cde_book.run_mode import RunMode
 
 pytestmark = pytest.mark.slow
@@ -38,18 +39,6 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> ToyBook:
     return book
 
 
-def test_a_page_has_its_answer_verdict_rerun_and_provenance(toy: ToyBook) -> None:
-    page = toy.page("drawing")
-    assert "The answer of drawing is 42." in page
-    body = page[page.index("<h1>") :]
-    assert body.index("The answer of drawing is 42.") < body.index("<h2>Run it again")
-    assert "verdict-holds" in page
-    assert "cde run drawing -p profile" in page
-    for fact in ("profile = ", "commit", "CPU (", "Python 3.", "torch "):
-        assert fact in page
-    assert page.count('alt="One rising line') == 2
-
-
 def outputs_of(path: Path) -> str:
     """Everything that a notebook's cells have said, and its prose."""
     notebook = nbformat.read(path, as_version=4)
@@ -60,22 +49,22 @@ def outputs_of(path: Path) -> str:
     return "\n".join(texts)
 
 
+def run_plainly(toy: ToyBook, *command: str) -> None:
+    """A tool of somebody else's, in the toy book's folder."""
+    environment = {**os.environ, "PYTHONPATH": python_path(toy.root)}
+    tool = [sys.executable, "-m", *command]
+    subprocess.run(tool, check=True, cwd=toy.root, env=environment, capture_output=True)
+
+
 def test_a_page_that_plain_papermill_runs_again_tells_of_its_new_run(
     toy: ToyBook, tmp_path: Path
 ) -> None:
     page = toy.root / "book" / "executed" / "toys" / "words.ipynb"
     before = outputs_of(page)
     assert "The answer of words is 42." in before and "seed = 0" in before
-    command = [sys.executable, "-m", "papermill", str(page), str(tmp_path / "again.ipynb")]
-    environment = {**os.environ, "PYTHONPATH": python_path(toy.root)}
-    subprocess.run(
-        [*command, "-p", "seed", "7"],
-        check=True,
-        cwd=toy.root,
-        env=environment,
-        capture_output=True,
-    )
-    after = outputs_of(tmp_path / "again.ipynb")
+    again = tmp_path / "again.ipynb"
+    run_plainly(toy, "papermill", str(page), str(again), "-p", "seed", "7")
+    after = outputs_of(again)
     assert "The answer of words is 49." in after and "seed = 7" in after
     # the whole sentence: a clock can show 42, too
     assert "is 42" not in after and "seed = 0" not in after
@@ -83,18 +72,9 @@ def test_a_page_that_plain_papermill_runs_again_tells_of_its_new_run(
 
 
 def test_a_chapter_that_plain_jupytext_runs_tells_of_itself(toy: ToyBook, tmp_path: Path) -> None:
-    source = toy.root / "notebooks" / "toys" / "words.py"
-    command = [sys.executable, "-m", "jupytext", "--set-kernel", "python3"]
-    command += ["--to", "ipynb", "--execute"]
-    environment = {**os.environ, "PYTHONPATH": python_path(toy.root)}
-    output = tmp_path / "words.ipynb"
-    subprocess.run(
-        [*command, "--output", str(output), str(source)],
-        check=True,
-        cwd=toy.root,
-        env=environment,
-        capture_output=True,
-    )
+    source, output = toy.root / "notebooks" / "toys" / "words.py", tmp_path / "words.ipynb"
+    options = ["--set-kernel", "python3", "--to", "ipynb", "--execute", "--output", str(output)]
+    run_plainly(toy, "jupytext", *options, str(source))
     said = outputs_of(output)
     assert "The answer of words is 42." in said and "profile = 'laptop'" in said
 
@@ -130,35 +110,26 @@ def test_an_edited_module_runs_exactly_the_chapters_that_use_it(toy: ToyBook) ->
 
 
 def test_parameters_are_checked_before_anything_runs(toy: ToyBook) -> None:
-    misspelt = toy.cde("run", "drawing", "-p", "sead", "3")
-    assert misspelt.returncode == 2 and "did you mean seed?" in misspelt.stderr
-    wrong = toy.cde("run", "drawing", "-p", "seed", "three")
-    assert (
-        wrong.returncode == 2
-        and "parameter seed must be a whole number; it is 'three'" in wrong.stderr
-    )
-    nameless = toy.cde("run", "drawing", "--record", "toy")
-    assert (
-        nameless.returncode == 2
-        and "a record's profile and name, such as laptop/table1-arms" in nameless.stderr
-    )
-    both = toy.cde("run", "drawing", "--fresh", "--record")
-    assert both.returncode == 2 and "not allowed with argument --fresh" in both.stderr
-    assert "Executing" not in misspelt.stderr + wrong.stderr + nameless.stderr
+    refused = {
+        ("-p", "sead", "3"): "did you mean seed?",
+        ("-p", "seed", "three"): "parameter seed must be a whole number; it is 'three'",
+        ("--record", "toy"): "a record's profile and name, such as laptop/table1-arms",
+        ("--fresh", "--record"): "not allowed with argument --fresh",
+    }
+    for options, said in refused.items():
+        done = toy.cde("run", "drawing", *options)
+        assert done.returncode == 2 and said in done.stderr and "Executing" not in done.stderr
     assert not (toy.root / "book" / "reruns").exists()
 
 
 def test_a_chapter_runs_with_parameters_of_ones_own(toy: ToyBook) -> None:
     output = toy.root / "mine.ipynb"
-    finished = toy.cde(
-        "run", "drawing", "--profile", "smoke", "-p", "seed", "100", "--out", str(output)
-    )
+    given = ["--profile", "smoke", "-p", "seed", "100", "--out", str(output)]
+    finished = toy.cde("run", "drawing", *given)
     assert finished.returncode == 0, finished.stderr
     assert "The answer of drawing is 142." in outputs_of(output)
-    assert json.loads(output.with_suffix(".json").read_text())["parameters"] == {
-        "seed": 100,
-        "profile": "smoke",
-    }
+    log = json.loads(output.with_suffix(".json").read_text())
+    assert log["parameters"] == {"seed": 100, "profile": "smoke"}
     # the book's own page is another matter
     assert toy.record("drawing")["parameters"] == {"profile": "smoke"}
 
@@ -178,11 +149,9 @@ def test_a_dry_run_says_what_a_run_with_these_settings_took_and_of_another_that_
 
 
 def test_a_record_that_no_experiment_wrote_is_said(toy: ToyBook) -> None:
-    finished = toy.cde("run", "drawing", "--profile", "smoke", "--record", "smoke/toy")
-    assert finished.returncode == 1
-    assert (
-        "no experiment of drawing wrote" in finished.stderr and "smoke/toy.json" in finished.stderr
-    )
+    said = toy.cde("run", "drawing", "--profile", "smoke", "--record", "smoke/toy")
+    assert said.returncode == 1
+    assert "no experiment of drawing wrote" in said.stderr and "smoke/toy.json" in said.stderr
 
 
 @pytest.mark.parametrize("own", ["bfloat16", None])
@@ -249,10 +218,8 @@ def test_a_record_is_made_from_a_clean_tree_grows_with_its_proof_and_is_stale_wh
     other = book.cde(*add, "-p", "seed=4")
     assert other.returncode == 1 and "the proof of laptop/toy does not hold here" in other.stderr
     assert json.loads(path.read_text()) == record
-    nothing = book.cde("run", "toy", "--record", "laptop/absent", "--add")
-    assert (
-        nothing.returncode == 2 and "--add adds seeds to a record that is there" in nothing.stderr
-    )
+    absent = book.cde("run", "toy", "--record", "laptop/absent", "--add")
+    assert absent.returncode == 2 and "adds seeds to a record that is there" in absent.stderr
     moved = book.cde("book", "--profile", "smoke")
     assert "STALE: laptop/toy: loss moved by 1e+02 %" in moved.stdout, moved.stderr
     assert "records: 0 of 1 proofs hold" in moved.stdout
@@ -283,9 +250,7 @@ def test_a_failed_chapter_is_named_with_its_traceback_and_the_others_are_built(
     named = finished.stderr.rpartition("failed: ")[2].partition(";")[0]
     assert {*named.split(", ")} == {"broken", "dead"}
     assert "The answer of sound is 42." in book.page("sound")
-    assert "two and two are five" in book.page("broken") and "This chapter failed" in book.page(
-        "broken"
-    )
+    assert "two and two are five" in book.page("broken")
     assert "the kernel died" in book.page("dead")
     # repaired chapters run, the sound ones do not run again
     book.write(**sound, broken="y = 1", dead="z = 1")
@@ -370,8 +335,6 @@ def test_help_is_a_chapter_s_wherever_its_name_stands(capsys: pytest.CaptureFixt
 
 
 def test_html_without_alt_text_with_dead_links_or_remote_scripts_is_refused(tmp_path: Path) -> None:
-    from cde_book.rendering import check_html
-
     (tmp_path / "good.html").write_text(
         '<h1 id="top">x</h1><img alt="a line" src="x.png"><a href="#top">top</a>'
         '<img alt="a drawing" src="data:image/png;base64,AA==">'
@@ -395,8 +358,6 @@ def test_html_without_alt_text_with_dead_links_or_remote_scripts_is_refused(tmp_
 
 
 def test_a_page_that_joins_the_book_may_cite_what_no_page_cited(tmp_path: Path) -> None:
-    from cde_book.rendering import render
-
     root = ToyBook(tmp_path / "toy").root
     (root / "book" / "bibliography.md").write_text("# Bibliography\n\n```{bibliography}\n```\n")
     pages = []
@@ -411,10 +372,7 @@ def test_a_page_that_joins_the_book_may_cite_what_no_page_cited(tmp_path: Path) 
 
 def test_a_command_that_computes_nothing_imports_no_model() -> None:
     """`cde list`, `--help` and a refused parameter answer without torch, which takes seconds."""
-    modules = "cde_book.cli, cde_book.commands"
-    heavy = (
-        "[name for name in ('torch', 'transformers', 'sklearn', 'faiss') if name in sys.modules]"
-    )
-    code = f"import sys, {modules}; sys.exit(', '.join({heavy}) or 0)"
+    heavy = "{'torch', 'transformers', 'sklearn', 'faiss'} & set(sys.modules)"
+    code = f"import sys, cde_book.cli, cde_book.commands; sys.exit(', '.join({heavy}) or 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, f"imported for nothing: {done.stderr}"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from cde.intervals import crossed_interval
-from cde_book.claims import shown
 from cde_book.differences import difference, difference_table
 from cde_studies.sweeps import Sweep
 
@@ -46,9 +44,3 @@ def test_a_single_seed_has_a_mean_and_no_interval() -> None:
     line = difference_table({"laptop": one}, {"a − b": PAIR}).iloc[0]
     assert (line["points"], line["seen with 80 % power"]) == ("1.50", "")
     assert difference(one, PAIR) == 1.5
-
-
-@pytest.mark.parametrize(("size", "said"), [(0.001, "0.0"), (-0.001, "0.0"), (-1.24, "-1.2")])
-def test_a_sentence_has_tenths_and_no_negative_nought(size: float, said: str) -> None:
-    found = shown(difference(sweep_of(np.full((2, 2), size)), PAIR))
-    assert found.startswith(f"{said} [")

@@ -1,10 +1,8 @@
-"""The glossary, and its links: a term is explained once, and linked where a page first uses it."""
+"""A term of the glossary is linked where a page first uses it, and nowhere else."""
 
 from __future__ import annotations
 
 import importlib.util
-import re
-from collections import Counter
 from types import ModuleType
 from typing import Any
 
@@ -15,12 +13,6 @@ from docutils.core import publish_doctree
 from cde_book.checkout import project_root
 
 ROOT = project_root()
-EXPECTED = """query; document; corpus; qrels; in-batch negatives; temperature; hard negatives;
-false negatives; context documents; first stage; second stage; null token; sequence dropout;
-cluster; packing; strata; NDCG@10; MRR; recall; bi-encoder; contextual encoder; surrogate;
-adversarial batching; contextual batching; GradCache; span corruption; positional bias; fusion;
-BM25; IDF; record; proof; profile; gate (of a claim); holds (verdict); holds in part (verdict);
-contradicted (verdict); mixed (verdict); inconclusive (verdict); not testable here (verdict); not tested (verdict); claim; smallest effect"""
 
 
 def extension() -> ModuleType:
@@ -35,19 +27,6 @@ def extension() -> ModuleType:
 FIRST_USE = extension()
 
 
-def glossary() -> list[tuple[str, str]]:
-    """Terms and definitions of the glossary, in its order."""
-    text = (ROOT / "book" / "glossary.md").read_text(encoding="utf-8")
-    (body,) = re.findall(r"(?ms)^```\{glossary\}\n(.*?)^```", text)
-    pairs, waiting = [], []
-    for block in body.strip().split("\n\n"):
-        lines = block.splitlines()
-        waiting = [line for line in lines if not line.startswith("  ")]
-        definition = " ".join(line.strip() for line in lines if line.startswith("  "))
-        pairs += [(term, definition) for term in waiting]
-    return pairs
-
-
 def linked(source: str, *terms: str) -> dict[str, list[str]]:
     """Which words of a page become links, by the term that they lead to."""
     doctree: Any = publish_doctree(source, settings_overrides={"report_level": 5})
@@ -57,22 +36,6 @@ def linked(source: str, *terms: str) -> dict[str, list[str]]:
         if "cde-term" in link["classes"]:
             found.setdefault(link["refuri"].partition("#")[2], []).append(link.astext())
     return found
-
-
-def test_every_term_is_in_the_glossary_once_with_one_or_two_sentences() -> None:
-    terms = Counter(term.casefold() for term, _ in glossary())
-    assert [term for term, count in terms.items() if count > 1] == []
-    missing = {" ".join(term.split()).casefold() for term in EXPECTED.split(";")} - set(terms)
-    assert missing == set()
-    for term, definition in glossary():
-        ends = re.findall(r"[.!?](?:\s|$)", definition)
-        assert 1 <= len(ends) <= 3, f"{term}: {definition}"
-        assert not re.search(r"\d", re.sub(r"NDCG@10|BM25|M_[12]|Eq. 4|95 %", "", definition)), term
-
-
-def test_the_glossary_is_in_the_order_of_the_alphabet() -> None:
-    terms = [term.casefold() for term, _ in glossary()]
-    assert terms == sorted(terms)
 
 
 def test_only_the_first_use_is_a_link_whatever_its_case_or_number() -> None:
@@ -122,7 +85,3 @@ def test_the_words_of_a_page_stay_what_they_were() -> None:
 
 def test_a_term_with_a_qualifier_is_never_linked() -> None:
     assert linked("The gate opens; gate (of a claim).", "gate (of a claim)") == {}
-
-
-def test_without_a_glossary_nothing_happens() -> None:
-    assert linked("A corpus.") == {}

@@ -16,7 +16,6 @@ import yaml
 from cde_book.chapters import chapters
 from cde_book.checkout import project_root
 from cde_book.landing import (
-    Card,
     bars,
     cards,
     citation,
@@ -28,16 +27,13 @@ from cde_book.landing import (
     parts,
     read_list,
 )
-from cde_book.ledger import SHORT, ledger
+from cde_book.ledger import ledger
 from cde_book.ledger_pages import BY_CONSTRUCTION, Judged, judged
-from cde_book.markup import render
 from cde_book.verdicts import VERDICTS, Verdict
 
 ROOT = project_root()
 BOOK = ROOT / "book"
 SCALES = ("hours", "laptop", "a scale of nobody")
-#: what no hand-written sentence states: a build may come out otherwise
-VERDICT_WORDS = re.compile(r"\b(inconclusive|contradicted|holds in part|not tested)\b")
 
 
 def judged_otherwise() -> list[Judged]:
@@ -102,7 +98,6 @@ class TestHighlights:
             assert entry["chapter"] in SHOWN
             assert entry["when"] and set(entry["when"]) <= set(ledger())
             assert set(entry["when"].values()) <= set(VERDICTS)
-            assert not re.search(r"\d", entry["sentence"]), "numbers come from the build"
 
     def test_a_sentence_stands_if_all_its_verdicts_do(self) -> None:
         wanted = {name: verdict for one in self.every for name, verdict in one["when"].items()}
@@ -152,14 +147,6 @@ class TestParts:
             owed = [one for one in ENTRIES if name in {chapter.name for chapter in one.chapters}]
             assert sum(card.verdicts.values()) == len(owed)
 
-    @pytest.mark.parametrize("name", parts(ROOT))
-    def test_a_story_is_short_and_leaves_numbers_and_verdicts_to_the_build(self, name: str) -> None:
-        text = (BOOK / "parts" / f"{name}.md").read_text(encoding="utf-8")
-        prose = " ".join(re.sub(r"(?ms)^#.*?$|^```.*?^```", "", text).split())
-        assert 150 <= len(prose.split()) <= 290
-        assert not re.search(r"\d", prose.replace("BM25", ""))
-        assert not VERDICT_WORDS.search(prose)
-
 
 def _includes(path: Path) -> str:
     """The files that a page includes, each in parentheses."""
@@ -174,12 +161,19 @@ def test_every_question_is_asked_of_claims_that_exist_and_shown_on_a_page() -> N
         assert pages.count(f"({root_of}generated/questions/{entry['name']}.md)") == 1
 
 
-def test_what_was_learned_leads_to_chapters_and_claims_and_has_no_number() -> None:
+def test_no_sentence_by_hand_has_a_number_or_a_verdict() -> None:
+    """Both come from the build, which may come out otherwise."""
+    stories = [(BOOK / "parts" / f"{name}.md").read_text(encoding="utf-8") for name in parts(ROOT)]
+    texts = [re.sub(r"(?ms)^#.*?$|^```.*?^```|BM25", "", story) for story in stories]
+    texts += [one["sentence"] for one in read_list(BOOK / "highlights.yml")]
+    texts += [one["finding"] for one in read_list(BOOK / "findings.yml")]
+    verdicts = r"\b(inconclusive|contradicted|holds in part|not tested)\b"
+    assert [text for text in texts if re.search(rf"\d|{verdicts}", text)] == []
+
+
+def test_what_was_learned_leads_to_chapters_and_claims() -> None:
     results = findings(BOOK / "findings.yml", SHOWN, ENTRIES)
     for entry in read_list(BOOK / "findings.yml"):
-        assert entry["seen"] in ("by rule", "exploratory", "by construction")
-        assert not re.search(r"\d", entry["finding"])
-        assert not VERDICT_WORDS.search(entry["finding"])
         assert results.count(entry["finding"]) == 1
         assert f"/{entry['chapter']}>`" in results
         for claim in entry["claims"]:
@@ -199,30 +193,6 @@ def test_what_was_learned_leads_to_chapters_and_claims_and_has_no_number() -> No
 )
 def test_the_first_sentence_of_an_answer(answer: str, sentence: str) -> None:
     assert first_sentence(answer) == sentence
-
-
-def test_a_chapter_that_has_not_run_has_no_answer() -> None:
-    card = cards("a profile of nobody", ROOT, ENTRIES, {})["table1"]
-    assert isinstance(card, Card) and card.answer == "" and card.figure is None
-
-
-def test_every_link_of_the_chart_has_a_name() -> None:
-    drawn = bars(ENTRIES)
-    assert len(drawn) > len({bar.paper for bar in drawn})  # a paper has bars at several scales
-    chart = render(
-        "verdict_chart.html.j2",
-        profile="laptop",
-        total=1,
-        tested=1,
-        constructed=0,
-        bars=drawn,
-        longest=1,
-        short=SHORT,
-        address=claims_address,
-        tally=[],
-    )
-    names = re.findall(r"<a [^>]*>([^<]*)</a>", chart)
-    assert names and all(name.strip() for name in names)
 
 
 def test_the_citation_is_that_of_the_file_for_reference_managers(tmp_path: Path) -> None:

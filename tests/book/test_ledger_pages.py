@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
@@ -100,29 +99,6 @@ def test_the_ledger_s_order_can_be_had_back(page: BeautifulSoup) -> None:
     assert [row["id"] for row in by_place] == NAMES
 
 
-def drawn(row: Tag) -> list[Mapping[str, Any]]:
-    """Per line of the forest: the places of its region, the paper's value and the interval."""
-    return [
-        {
-            "inside": [svg.select_one("rect")[key] for key in ("x", "width")],  # type: ignore[index]
-            "paper": [one["x1"] for one in svg.select(".paper")],
-            "ours": [float(svg.select_one(".ours")[key]) for key in ("x1", "x2")],  # type: ignore[index, arg-type]
-        }
-        for svg in row.select(".cde-forest svg")
-    ]
-
-
-def test_the_lines_of_a_forest_share_one_scale(page: BeautifulSoup) -> None:
-    lines = drawn(rows(page)[SEVERAL])
-    assert len(lines) == 3
-    assert lines[0]["inside"] == lines[1]["inside"] == lines[2]["inside"]
-    assert lines[0]["paper"] == lines[1]["paper"]
-    (two, four), (three, five), _ = (one["ours"] for one in lines)
-    assert two < three < four < five
-    assert four - two == pytest.approx(five - three, abs=0.03)
-    assert three - two == pytest.approx((four - two) / 2, abs=0.03)
-
-
 def test_measurements_are_folded_and_a_row_leads_to_the_section_of_the_verdict(
     page: BeautifulSoup,
 ) -> None:
@@ -134,12 +110,6 @@ def test_measurements_are_folded_and_a_row_leads_to_the_section_of_the_verdict(
     assert link["href"] == "../executed/results/table1.html#verdict"
     unmeasured = rows(page)[NAMES[0]].select(".chapter a")
     assert all("#" not in str(one["href"]) for one in unmeasured)
-
-
-@pytest.mark.parametrize("chapter", chapters(), ids=lambda chapter: chapter.name)
-def test_a_chapter_has_a_section_of_its_verdict_exactly_if_it_has_claims(chapter: Any) -> None:
-    owed = any(claim.chapter == chapter.name for claim in ledger().values())
-    assert chapter.source.splitlines().count("# ## Verdict") == owed
 
 
 def test_the_map_leads_from_each_exhibit_to_a_chapter_that_exists() -> None:

@@ -245,20 +245,7 @@ def test_a_fresh_book_uses_no_record(book: Path) -> None:
     assert recorded("toy", "laptop", refuse, can_run=False, settings={}, mode=FRESH) is None
 
 
-FIELDS = {
-    "time",
-    "commit",
-    "clean",
-    "remark",
-    "device",
-    "python",
-    "libraries",
-    "seconds",
-    "settings",
-    "data",
-    "rows",
-    "proof",
-}
+FIELDS = "time commit clean remark device python libraries seconds settings data rows proof"
 COMMITTED = sorted((Path(__file__).resolve().parents[2] / "book" / "records").rglob("*.json"))
 
 
@@ -268,39 +255,30 @@ def test_committed_records_hold_numbers_their_provenance_and_a_proof(
     for path in COMMITTED:
         with subtests.test(path=path.stem):
             record = json.loads(path.read_text())
-            assert set(record) - {"renamed", "parts", "digest", "experiment"} == FIELDS
-            # those made before November 2026 have none
-            assert record.get("digest", digest_of_rows(record["rows"])) == digest_of_rows(
-                record["rows"]
-            )
-            if (
-                "parts" in record
-            ):  # it grew by further seeds: each part says which, and where it was made
-                seeds = [
-                    one for p in record["parts"] for one in range(p["seed"], p["seed"] + p["seeds"])
-                ]
+            assert set(record) - {"renamed", "parts", "digest", "experiment"} == {*FIELDS.split()}
+            digest = digest_of_rows(record["rows"])
+            assert record.get("digest", digest) == digest  # none before November 2026
+            # one that grew by further seeds: each part says which, and where it was made
+            if parts := record.get("parts"):
+                seeds = [n for p in parts for n in range(p["seed"], p["seed"] + p["seeds"])]
                 assert sorted(seeds) == sorted({row["seed"] for row in record["rows"]})
-                assert all(p["commit"] != "unknown" and p["device"] for p in record["parts"])
+                assert all(p["commit"] != "unknown" and p["device"] for p in parts)
             for row in record["rows"]:
                 texts = [value for value in row.values() if isinstance(value, str)]
                 assert all(len(text) < 40 for text in texts), f"{path} holds a text: {texts}"
-            # memory and time of a step are measured on random words; the word game has words of its own
-            assert record["data"] or path.stem.startswith(
-                ("gradient-caching-", "context_required-")
-            )
+            # memory and time of a step are measured on random words; the word game has its own
+            without_data = ("gradient-caching-", "context_required-")
+            assert record["data"] or path.stem.startswith(without_data)
             assert record["commit"] != "unknown"
             # a record without a precision says that it has none; the first of a GPU name it alone
-            for one, known in (
-                (record, ("bfloat16", "float32", "unknown")),
-                (record["proof"], ("float32",)),
-            ):
-                assert one["device"].endswith(known) or one["device"].startswith("NVIDIA")
-            assert record["proof"]["rows"]
+            proof, known = record["proof"], ("bfloat16", "float32", "unknown")
+            assert record["device"].endswith(known) or record["device"].startswith("NVIDIA")
+            assert proof["device"].endswith("float32") or proof["device"].startswith("NVIDIA")
             # a proof that nothing can break proves nothing
-            proof = pd.DataFrame(record["proof"]["rows"])
-            numbers = proof.select_dtypes("float")
-            assert differences(record["proof"]["rows"], proof.assign(**(1.05 * numbers + 0.01)))
-            assert not differences(record["proof"]["rows"], proof)
+            rows = pd.DataFrame(proof["rows"])
+            moved = 1.05 * rows.select_dtypes("float") + 0.01
+            assert differences(proof["rows"], rows.assign(**moved))
+            assert not differences(proof["rows"], rows)
 
 
 def test_a_costly_experiment_is_read_from_its_record_unless_asked_for(book: Path) -> None:
@@ -381,12 +359,6 @@ def test_one_function_proves_all_the_records_that_it_makes(
     }
 
 
-def test_what_sets_a_record_apart_is_named() -> None:
-    said = records.records_and_differences("table1-floor", {"steps": 7})
-    assert "hours has" in said and "steps 390 instead of 7" in said
-    assert "no record of toy at any profile" in records.records_and_differences("toy", {})
-
-
 @pytest.mark.parametrize(
     "mode",
     [
@@ -403,18 +375,6 @@ def test_what_a_run_is_for_crosses_to_its_kernel_in_the_environment(
         monkeypatch.setenv(name, value)
     assert this_run.__wrapped__() == mode
     assert os.environ["CDE_PRECISION"] == (mode.precision or "bfloat16")
-
-
-def test_nothing_is_asked_of_a_notebook_that_no_command_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("CDE_RUN", raising=False)
-    assert this_run.__wrapped__() == RunMode()
-    assert not RunMode().makes("laptop/toy") and not RunMode().makes_only_another("laptop/toy")
-    one = RunMode(record="laptop/toy")
-    assert one.makes("laptop/toy") and not one.makes_only_another("laptop/toy")
-    assert not one.makes("hours/toy") and one.makes_only_another("hours/toy")
-    assert ALL.makes("hours/toy") and not ALL.makes_only_another("hours/toy")
 
 
 def test_the_package_s_linear_reader_is_used_where_the_recorded_rule_says() -> None:

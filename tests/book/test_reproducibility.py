@@ -57,9 +57,6 @@ def test_times_add_up_and_every_chapter_has_a_line(page: str) -> None:
     lines = re.findall(r"^\| \[?(\w+)\]?.*$", table, flags=re.MULTILINE)[1:]
     assert lines == [chapter.name for chapter in chapters()]
     assert re.findall(r"\| (\d+) \|  \| c0ffee00\+ \|", table) == ["100", "50", "30"]
-
-
-def test_machines_are_counted(page: str) -> None:
     assert "| 2 | a machine |" in page and "| 1 | another machine |" in page
 
 
@@ -90,12 +87,3 @@ def test_a_licence_is_a_name_and_never_a_whole_text(fields: dict[str, str], expe
     for name, value in fields.items():
         declared[name] = value
     assert licence(declared) == expected  # type: ignore[arg-type]
-
-
-def test_prose_that_the_page_includes_is_there(page: str) -> None:
-    for name in re.findall(r"\{include\} \.\./(\S+)", page):
-        text = (ROOT / "book" / name).read_text(encoding="utf-8")
-        assert text.count("\n- **") >= 5 or text.startswith("- **"), name
-        named = set(re.findall(r"chapters? `(\w+)`(?: and `(\w+)`)?", text))
-        known = {chapter.name for chapter in chapters()}
-        assert {one for pair in named for one in pair if one} <= known

@@ -14,7 +14,7 @@ from cde_book.chapters import chapters
 from cde_book.execution import Execution
 from cde_book.ledger import Claim, ledger
 from cde_book.ledger_pages import Judged
-from cde_book.strip import measured_on, strip, trained_on, would_change
+from cde_book.strip import strip, trained_on, would_change
 from cde_book.verdicts import Measurement, Reading, decide
 
 CROSSED = "random effects of 5 seeds and 9 collections"
@@ -104,11 +104,3 @@ def test_the_model_is_told_where_the_records_of_the_scale_agree_on_it(tmp_path: 
     assert not trained_on(differing, "hours", tmp_path)
     reader = log("x", record("day/a.json", **{**recipe, "layers": None, "trains": "reader"}))
     assert trained_on(reader, "day", tmp_path).startswith("a reader for MiniLM, trained")
-
-
-def test_what_an_interval_is_over_is_told_in_words() -> None:
-    def over(method: str) -> str:
-        return measured_on(Measurement("c", "", Interval(0, -1, 1, 3, method)))
-
-    assert over("Student's t over seeds") == "3 seeds"
-    assert over("percentile bootstrap") == "n = 3"

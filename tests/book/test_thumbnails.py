@@ -56,11 +56,6 @@ def test_a_marked_figure_goes_before_the_first() -> None:
     assert found.alt == SECOND
 
 
-def test_a_chapter_without_a_figure_has_none() -> None:
-    assert figures_of(notebook("<table></table>")) == []
-    assert figures_of(nbformat.v4.new_notebook()) == []
-
-
 @pytest.mark.parametrize("split", [False, True])
 def test_files_hold_what_the_figure_holds_and_no_other_stays(tmp_path: Path, split: bool) -> None:
     one = Figure("<svg a='ä'/>", "<svg b=''/>", FIRST)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -21,7 +19,7 @@ from tiny_encoders import CORPUS, TEXTS, bi_encoder, contextual
 
 import cde
 from cde import Index
-from cde.models import ContextualEncoder, CorpusEncoder
+from cde.models import CorpusEncoder
 from cde.storage import write_json
 
 Vectors = NDArray[np.float32]
@@ -146,15 +144,6 @@ def test_what_cannot_be_indexed_is_refused(
 ) -> None:
     with pytest.raises(error, match=said):
         Index(**{"encoder": Letters(), **arguments})
-
-
-def test_vectors_that_are_none_are_refused() -> None:
-    class Broken(Letters):
-        def encode_documents(self, texts: Sequence[str]) -> Vectors:
-            return np.full((len(texts), 3), np.nan, np.float32)
-
-    with pytest.raises(ValueError, match="not finite"):
-        Index(["a"], encoder=Broken())
 
 
 def test_a_contextual_encoder_is_bound_to_the_texts() -> None:
@@ -439,8 +428,6 @@ def test_only_judged_queries_count_and_own_ids_are_no_reason_to_drop() -> None:
     queries = {"0": "aaa", "unasked": "b"}
     assert index.evaluate(queries, {"0": {"1": 1}, "unasked": {}}, "mrr@10") == {"mrr@10": 0.5}
     assert index.evaluate(queries, {"0": {"1": 1}}, "mrr@10", drop_own=True) == {"mrr@10": 1.0}
-    table = pd.DataFrame({"query": ["0"], "document": ["1"], "grade": [1]})
-    assert index.evaluate(queries, table, "mrr@10", drop_own=True) == {"mrr@10": 1.0}
     assert len(index.retrieval_set(queries).queries) == 2
 
 
@@ -452,17 +439,3 @@ def test_judgements_and_corpora_that_are_not_its_own_are_refused() -> None:
         kept = index.retrieval_set({"q": "a"}, {"q": {"0": 1}})
         index.add(["c"])
         index.rank(kept)
-
-
-def test_saving_and_searching_warn_of_nothing(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        index = Index(CORPUS, encoder=bound())
-        Index.load(index.save(tmp_path / "index")).search(QUERIES)
-
-
-def test_a_saved_encoder_is_read_by_its_own_class(tmp_path: Path) -> None:
-    folder = Index(CORPUS, encoder=bound()).save(tmp_path / "index")
-    place = next(folder.glob("encoder-*"))
-    assert repr(CorpusEncoder.from_pretrained(place, device="cpu")) == repr(bound())
-    assert ContextualEncoder.from_pretrained(place, device="cpu").dim == 32

@@ -212,12 +212,6 @@ def test_a_line_far_above_the_limit_is_passed_over(
     assert len(left_out) == 2 and csv.field_size_limit() > 100
 
 
-def test_a_table_whose_columns_share_a_name_is_refused() -> None:
-    table = pd.DataFrame([["1", "x", "y"]], columns=["id", "text", "text"])
-    with pytest.raises(ValueError, match="'text' has two"):
-        Index(table, encoder=cde.BM25())
-
-
 def test_bad_rows_cost_themselves_alone(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("text,n\nfür,1\n".encode() + b"\xfc\xfe,2\nx,3,4\n,5\ngut,6\n")
     (tmp_path / "b.jsonl").write_bytes(b'{"text": "one"}\n{"text": "\xff"}\n{"text": "two"}\n')
@@ -278,12 +272,28 @@ def test_what_may_not_be_opened_is_listed(folder: Path) -> None:
     assert set(TEXTS) <= set(texts)
 
 
-def test_frames_and_data_sets_are_the_corpus_that_their_file_is(tmp_path: Path) -> None:
-    frame = pd.DataFrame(ROWS)
-    stored = datasets.Dataset.from_list(ROWS)
-    for table in (frame, stored, stored.to_iterable_dataset(), frame.rename(columns={"id": "_id"})):
+def test_every_container_gives_the_documents_that_its_file_does() -> None:
+    frame = pd.DataFrame(ROWS).assign(year=[1, 2, 3])
+    rows = frame.to_dict(orient="records")
+    stored = datasets.Dataset.from_list(rows)
+    for table in (
+        frame,
+        frame.rename(columns={"id": "_id"}),
+        rows,
+        {row["id"]: {name: row[name] for name in ("title", "text", "year")} for row in rows},
+        stored,
+        stored.to_iterable_dataset(),
+        pyarrow.Table.from_pandas(frame),
+        polars.from_pandas(frame),
+    ):
         index = Index(table, encoder=cde.BM25())
-        assert dict(zip(index.ids, index.texts, strict=True)) == READ
+        assert {one.id: one.text for one in index} == READ
+        assert [one.metadata for one in index] == [{"year": 1}, {"year": 2}, {"year": 3}]
+
+
+def test_rows_without_ids_have_those_of_the_frame_or_the_next_numbers() -> None:
+    frame = pd.DataFrame(ROWS)
+    index = Index(frame, encoder=cde.BM25())
     other = frame.set_index("id").rename(columns={"text": "body"})
     assert Index(other, encoder=cde.BM25(), columns={"text": "body"}).ids == tuple(READ)
     unnamed = frame[["text"]]
@@ -303,6 +313,8 @@ def test_tables_that_are_no_corpus_are_refused() -> None:
         Index(frame, encoder=cde.BM25(), columns={"txet": "body"})
     with pytest.raises(TypeError, match='the document 1 has no string in "text".*dropna'):
         Index(frame.assign(text=["a", None, "b"]), encoder=cde.BM25())
+    with pytest.raises(ValueError, match="'text' has two"):
+        Index(pd.DataFrame([["1", "x", "y"]], columns=["id", "text", "text"]), encoder=cde.BM25())
     several = datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS))
     with pytest.raises(
         TypeError, match=r"holds several data sets: take one, such as texts\['train'\]"
@@ -346,16 +358,6 @@ def test_ids_that_would_change_are_refused() -> None:
     for one in (2.0**60, 1.5, True, b"raw", [1]):
         with pytest.raises(ValueError, match="the id .* is of type"):
             Index([{"id": one, "text": "a"}], encoder=cde.BM25())
-
-
-def test_every_container_gives_the_same_documents() -> None:
-    frame = pd.DataFrame(ROWS).assign(year=[1, 2, 3])
-    expected = [*Index(frame, encoder=cde.BM25())]
-    assert expected[1].metadata == {"year": 2}
-    records = frame.to_dict(orient="records")
-    mapping = {row["id"]: {k: v for k, v in row.items() if k != "id"} for row in records}
-    for table in (records, mapping, pyarrow.Table.from_pandas(frame), polars.from_pandas(frame)):
-        assert [*Index(table, encoder=cde.BM25())] == expected
 
 
 def test_what_is_not_read_is_told_by_its_kind(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ import cde
 from cde import Index
 from cde.corpus import index as module
 from cde.corpus.table import Table
-from cde.models import CorpusEncoder
 
 Vectors = NDArray[np.float32]
 
@@ -214,12 +213,6 @@ def test_a_killed_build_goes_on_and_embeds_no_part_twice(
     parts = [part for part in embedding if len(part) <= 2]
     if not after and made is not Lengths:  # that one's rows are embedded again to be recognised
         assert len(parts) == -(-len(ALL) // 2), "each part once"
-
-
-def test_a_context_is_drawn_once_and_the_same_after_a_kill(tmp_path: Path) -> None:
-    first, second = (Index.build(ALL, tmp_path / name, encoder=contextual()) for name in "ab")
-    assert isinstance(first.encoder, CorpusEncoder)
-    assert first.fingerprint == second.fingerprint == Index.load(tmp_path / "a").fingerprint
 
 
 def test_another_index_is_replaced_only_when_told(tmp_path: Path, source: Path) -> None:

@@ -39,15 +39,6 @@ def test_the_share_of_equal_values_estimates_the_jaccard_similarity(shared: int)
     assert abs((first == second).mean() - true) < 4 * np.sqrt(true * (1 - true) / 1024)
 
 
-def test_the_estimate_is_unbiased_over_seeds() -> None:
-    """200 seeds of 64 values each: the mean estimate lies within 4 standard errors of J."""
-    common, *rests = sentences(3, 90, seed=7)
-    texts = [" ".join(common.split()[:60] + rest.split()[60:]) for rest in rests]
-    true = jaccard(*texts)
-    estimates = [np.equal(*minhash_signatures(texts, seed=seed)).mean() for seed in range(200)]
-    assert abs(np.mean(estimates) - true) < 4 * np.sqrt(true * (1 - true) / (64 * 200))
-
-
 def test_a_signature_is_that_of_the_set_of_shingles() -> None:
     """Repeats, case and punctuation do not count; the order of words does, beyond a shingle."""
     once = "one two three four five six"
@@ -63,12 +54,10 @@ def test_a_signature_is_that_of_the_set_of_shingles() -> None:
     assert not (mixed[0] == mixed[1]).any()
 
 
-def test_texts_shorter_than_a_shingle_have_the_signature_of_ones() -> None:
-    assert (minhash_signatures(["two words", "", "three words here"])[:2] == 2**32 - 1).all()
-
-
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=12), st.integers(0, 40))
-def test_exact_duplicates_are_found_at_any_length(pattern: list[int], words: int) -> None:
+@given(st.lists(st.integers(0, 4), max_size=12), st.integers(0, 40))
+def test_exact_duplicates_are_those_of_the_earliest_text_at_any_length(
+    pattern: list[int], words: int
+) -> None:
     """Also where a text is shorter than a shingle, where signatures say nothing."""
     distinct = [" ".join(f"t{i}w{j}" for j in range(words)) or "x" * (i + 1) for i in range(5)]
     firsts = first_occurrences([distinct[i] for i in pattern])
@@ -106,12 +95,6 @@ def test_what_is_kept_holds_no_further_duplicates() -> None:
     assert first_occurrences(kept).tolist() == list(range(len(kept)))
 
 
-def test_the_earliest_text_is_the_one_to_keep() -> None:
-    """In the other direction the copies come first and are kept."""
-    texts = near_copies()
-    assert first_occurrences(texts[::-1]).tolist() == [*range(40), *range(40)]
-
-
 def test_a_chain_of_near_duplicates_ends_at_its_first_text() -> None:
     """b differs a little from a, c a little from b, and c from a too much: c still belongs to a."""
     words, other = (text.split() for text in sentences(2, 200))
@@ -133,8 +116,3 @@ def test_a_higher_threshold_finds_fewer_duplicates() -> None:
     assert counts == sorted(counts, reverse=True)
     assert counts[0] == 40
     assert counts[-1] < 10
-
-
-def test_no_texts_have_no_duplicates() -> None:
-    assert first_occurrences([]).tolist() == []
-    assert minhash_signatures([]).shape == (0, 64)

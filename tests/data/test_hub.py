@@ -128,24 +128,11 @@ def test_judgements_without_the_expected_columns_are_a_value_error_that_names_th
         readers.hub_retrieval(f"hub:{local_set}")
 
 
-def test_stray_judgements_are_refused(local_set: Path, write_json_lines: WriteLines) -> None:
-    write_json_lines(
-        local_set / "test.jsonl", [*QRELS, {"query-id": "q1", "corpus-id": "gone", "score": 1}]
-    )
-    with pytest.raises(
-        ValueError,
-        match="1 judgements name a query or document that is not there, such as q1 → gone",
-    ):
-        readers.hub_retrieval(f"hub:{local_set}")
-
-
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
-        (("anchor", "positive"), ("anchor", "positive")),
         (("document", "query"), ("query", "document")),
         (("title", "body", "text"), ("title", "text")),
-        (("sentence2", "sentence1"), ("sentence1", "sentence2")),
         (("question", "answer", "anchor"), ("anchor", "answer")),
     ],
 )
@@ -209,9 +196,6 @@ def test_a_hub_that_answers_is_not_taken_for_one_out_of_reach(
 
 
 @pytest.mark.parametrize("name", ["hub:", "hub::config"])
-def test_a_name_without_a_repository_shows_the_form_of_a_name(name: str) -> None:
-    with pytest.raises(
-        ValueError,
-        match=f"'{name}' names no repository; expected hub:<repo> or hub:<repo>:<config>",
-    ):
+def test_a_name_without_a_repository_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' names no repository"):
         cde.load_pairs(name)

@@ -85,12 +85,6 @@ def test_descriptions_are_plain_text_of_ten_words(kept: pd.DataFrame) -> None:
     assert not kept["document"].str.contains(r"</p>|<code>|&quot;|\s\s", regex=True).any()
 
 
-def test_each_query_of_a_manual_is_answered_by_its_own_description() -> None:
-    search = cde.load_retrieval("manuals/aws/sqs")
-    assert set(search.query_ids) == set(search.document_ids)
-    assert all(judged == {query: 1} for query, judged in search.qrels.items())
-
-
 def test_sentence_and_rest_make_the_description(kept: pd.DataFrame) -> None:
     whole = dict(zip(kept["id"], kept["document"], strict=True))
     pairs = cde.load_pairs("manuals-sentences/google/drive")
@@ -110,7 +104,9 @@ def test_the_lock_s_packages_give_the_same_text_everywhere() -> None:
 def test_packages_that_are_absent_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     installed.distribution_key.cache_clear()
     monkeypatch.setattr(manuals, "PACKAGES", {"nopackage": "no-such-distribution"})
-    with pytest.raises(ModuleNotFoundError, match="'nopackage', which is not installed"):
+    with pytest.raises(
+        ModuleNotFoundError, match="'nopackage', which is not installed.*pip install"
+    ):
         cde.load_pairs("manuals")
     assert not is_available("manuals")
 

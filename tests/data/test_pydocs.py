@@ -120,11 +120,6 @@ def test_sources_are_read_without_being_executed(fake_package: str) -> None:
         __import__(fake_package)
 
 
-def test_source_files_are_listed_in_a_stable_order_and_without_tests(fake_package: str) -> None:
-    modules = [file.module for file in source_files(fake_package)]
-    assert modules == [f"fakepackage{end}" for end in ("", ".broken", ".core", ".sub", ".sub.deep")]
-
-
 def test_what_is_read_does_not_depend_on_the_warnings_filter(tmp_path: Path) -> None:
     r"""Python warns of "\d" in a plain string; where warnings are errors the docstring is still
     text.
@@ -148,50 +143,38 @@ def test_a_package_without_sources_is_named(name: str) -> None:
 
 
 WORDS_12 = "one two three four five six seven eight nine ten eleven twelve"
+SPLITS: dict[str, tuple[str, tuple[str, str] | None]] = {
+    "a summary and a body": (f"Add two numbers.\n\n{BODY}", ("Add two numbers.", BODY)),
+    "no blank line between them": (f"  Add two numbers.\n{BODY}\n\n", ("Add two numbers.", BODY)),
+    "spaces within the summary": (f"Add\ttwo   numbers\n\n{BODY}", ("Add two numbers", BODY)),
+    "a summary of three lines": (
+        f"Return the largest\nof the numbers given\nto the function.\n\n{BODY}",
+        ("Return the largest of the numbers given to the function.", BODY),
+    ),
+    "a paragraph of four lines is not a summary: its first line is": (
+        f"Return the largest\nof\nthe\nnumbers.\n\n{BODY}",
+        ("Return the largest", f"of\nthe\nnumbers.\n\n{BODY}"),
+    ),
+    "a sentence that ends with its line": (
+        f"Is this a question?\nIt is.\n\n{BODY}",
+        ("Is this a question?", f"It is.\n\n{BODY}"),
+    ),
+    "three words and twelve are enough": (
+        f"Three words here\n\n{WORDS_12}",
+        ("Three words here", WORDS_12),
+    ),
+    "a summary of two words": (f"Two words\n\n{BODY}", None),
+    "a body of eleven words": (f"Three words here\n\n{WORDS_12.removesuffix(' twelve')}", None),
+    "a summary of 300 characters": (f"{'a b ' + 'c' * 296}\n\n{BODY}", ("a b " + "c" * 296, BODY)),
+    "a summary of 301 characters": (f"{'a b ' + 'c' * 297}\n\n{BODY}", None),
+    "no body": ("Only a summary of some words.", None),
+    "blank": (" \n\n ", None),
+}
 
 
-@pytest.mark.parametrize(
-    ("docstring", "expected"),
-    [
-        (f"Add two numbers.\n\n{BODY}", ("Add two numbers.", BODY)),
-        (f"  Add two numbers.\n{BODY}\n\n", ("Add two numbers.", BODY)),
-        (f"Add\ttwo   numbers\n\n{BODY}", ("Add two numbers", BODY)),
-        (f"Return the largest\nof the numbers given\nto the function.\n\n{BODY}",)
-        + (("Return the largest of the numbers given to the function.", BODY),),
-        (
-            f"Return the largest\nof\nthe\nnumbers.\n\n{BODY}",
-            ("Return the largest", f"of\nthe\nnumbers.\n\n{BODY}"),
-        ),
-        (f"Is this a question?\nIt is.\n\n{BODY}", ("Is this a question?", f"It is.\n\n{BODY}")),
-        (f"Three words here\n\n{WORDS_12}", ("Three words here", WORDS_12)),
-        (f"Two words\n\n{BODY}", None),
-        (f"Three words here\n\n{WORDS_12.removesuffix(' twelve')}", None),
-        (f"{'a b ' + 'c' * 296}\n\n{BODY}", ("a b " + "c" * 296, BODY)),
-        (f"{'a b ' + 'c' * 297}\n\n{BODY}", None),
-        ("Only a summary of some words.", None),
-        ("", None),
-        (" \n\n ", None),
-    ],
-    ids=[
-        "a summary and a body",
-        "no blank line between them",
-        "spaces within the summary",
-        "a summary of three lines",
-        "a paragraph of four lines is not a summary: its first line is",
-        "a sentence that ends with its line",
-        "three words and twelve are enough",
-        "a summary of two words",
-        "a body of eleven words",
-        "a summary of 300 characters",
-        "a summary of 301 characters",
-        "no body",
-        "nothing",
-        "blank",
-    ],
-)
-def test_a_docstring_is_split_into_summary_and_rest(
-    docstring: str, expected: tuple[str, str] | None
-) -> None:
+@pytest.mark.parametrize("kind", SPLITS)
+def test_a_docstring_is_split_into_summary_and_rest(kind: str) -> None:
+    docstring, expected = SPLITS[kind]
     assert split_docstring(docstring) == expected
 
 
@@ -329,12 +312,6 @@ def test_another_process_loads_the_same_content(pydocs_pairs: cde.Pairs) -> None
     assert answer.stdout.decode().split() == expected
 
 
-def test_queries_are_one_line_and_documents_hold_words(pydocs_pairs: cde.Pairs) -> None:
-    """What `split_docstring` promises holds for every pair of the collection."""
-    assert all(len(query.split()) >= 3 and "\n" not in query for query in pydocs_pairs.queries)
-    assert all(len(document.split()) >= 12 for document in pydocs_pairs.documents)
-
-
 # --- the key of the cache
 
 
@@ -374,14 +351,3 @@ def test_the_key_does_not_change_with_byte_code_or_the_order_of_the_record(
         "\n".join([*reversed(lines), "fakepackage/__pycache__/a.cpython-311.pyc,,"])
     )
     assert key() == old
-
-
-def test_a_distribution_that_is_missing_is_named_with_the_way_to_install_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(pydocs.PACKAGES, "absentpackage", "absent-distribution")
-    with pytest.raises(
-        ModuleNotFoundError, match="'absentpackage', which is not installed"
-    ) as caught:
-        pydocs.source_key(["rich", "absentpackage"])
-    assert "pip install -c constraints.txt -e '.[book]'" in str(caught.value)

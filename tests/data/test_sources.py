@@ -155,30 +155,16 @@ def test_what_a_package_offers_is_found_by_name(monkeypatch: pytest.MonkeyPatch)
         ("PyDocs/numpy", "pydocs/numpy"),
     ],
 )
-def test_an_unknown_name_is_shown_with_the_closest_and_with_all_forms(
-    name: str, closest: str
-) -> None:
+def test_an_unknown_name_is_shown_with_the_closest(name: str, closest: str) -> None:
     for load in (cde.load_pairs, cde.load_retrieval):
-        with pytest.raises(ValueError, match=f"is called '{name}'") as caught:
+        with pytest.raises(ValueError, match=f"is called '{name}': did you mean {closest}"):
             load(name)
-        message = str(caught.value)
-        assert f"did you mean {closest}" in message
-        assert all(
-            form in message
-            for form in ("pydocs[/<part>]", "folder:<path>", "hub:<repo>[:<config>]")
-        )
-        assert "`cde sources` lists those on this machine" in message
 
 
 def test_close_names_are_those_of_the_kind_asked_for(data: Path) -> None:
-    with pytest.raises(
-        ValueError, match="no collection of pairs is called 'pairs/laws': did you mean pairs/law"
-    ):
+    with pytest.raises(ValueError, match="did you mean pairs/law"):
         cde.load_pairs("pairs/laws")
-    with pytest.raises(
-        ValueError,
-        match="no collection of retrieval is called 'beir/boat': did you mean beir/boats",
-    ):
+    with pytest.raises(ValueError, match="did you mean beir/boats"):
         cde.load_retrieval("beir/boat")
     with pytest.raises(ValueError, match="no collection of pairs is called 'beir/boats'") as caught:
         cde.load_pairs("beir/boats")
@@ -229,18 +215,11 @@ def test_what_is_asked_for_is_remembered_whether_or_not_it_is_there(data: Path) 
     assert sources.is_available("beir/boats")
     assert not sources.is_available("beir/boats", "beir/ships")
     assert account.asked == {"beir/boats", "beir/ships"}
-    assert account.loaded == {}
-
-
-def test_a_name_that_cannot_be_loaded_is_not_remembered_as_loaded() -> None:
+    assert not sources.is_available("pydocs/no_such_package")
+    assert not sources.is_available("pydocsx")
     with pytest.raises(ValueError, match="no collection"):
         cde.load_pairs("nonsense")
     assert account.loaded == {}
-
-
-@pytest.mark.parametrize("name", ["pydocs/no_such_package", "pydocsx"])
-def test_a_collection_that_no_call_can_load_is_not_available(name: str) -> None:
-    assert not sources.is_available(name)
 
 
 # --- keys of freshness
@@ -256,22 +235,16 @@ def grow_at_the_same_time(path: Path) -> None:
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
-def add(folder: Path) -> None:
-    shutil.copy(folder / "qrels" / "test.tsv", folder / "qrels" / "dev.tsv")
-
-
-def rename(folder: Path) -> None:
-    (folder / "qrels" / "test.tsv").rename(folder / "qrels" / "dev.tsv")
-
-
-CHANGES: dict[str, Callable[[Path], None]] = {
+CHANGES: dict[str, Callable[[Path], object]] = {
     "a file grows": lambda folder: grow(folder / "corpus.jsonl"),
     "a file grows within a tick of the clock": lambda folder: grow_at_the_same_time(
         folder / "corpus.jsonl"
     ),
     "a file is rewritten": lambda folder: os.utime(folder / "corpus.jsonl", ns=(1, 1)),
-    "a file is added": add,
-    "a file is renamed": rename,
+    "a file is added": lambda folder: shutil.copy(
+        folder / "qrels" / "test.tsv", folder / "qrels" / "dev.tsv"
+    ),
+    "a file is renamed": lambda folder: (folder / "corpus.jsonl").rename(folder / "corpus.json"),
     "a file is removed": lambda folder: (folder / "queries.jsonl").unlink(),
 }
 
@@ -352,10 +325,3 @@ def test_ones_own_pairs_have_the_splits_that_pydocs_has(
     assert {one.fingerprint for one in parts.values()} <= known_fingerprints(name)
     with pytest.raises(ValueError, match="split must be 'train', 'test' or 'all'; it is 'zzz'"):
         cde.load_pairs(name, split="zzz")  # type: ignore[arg-type]
-
-
-def test_sources_of_the_data_folder_have_them_too_and_are_whole_by_default(data: Path) -> None:
-    assert len(cde.load_pairs("pairs/law")) == 1
-    assert len(cde.load_pairs("pairs/law", "train")) + len(cde.load_pairs("pairs/law", "test")) == 1
-    with pytest.raises(ValueError, match="split must be"):
-        cde.load_pairs("pairs/*", split="dev")  # type: ignore[arg-type]

@@ -67,12 +67,6 @@ def test_frequencies_are_those_of_transformers_with_dynamic_ntk(length: int) -> 
     torch.testing.assert_close(frequencies, expected)
 
 
-def test_beyond_the_trained_length_the_slowest_pair_turns_as_far_and_the_fastest_as_fast() -> None:
-    short, long = rotary_frequencies(32, torch.tensor([512, 2048]), 10_000.0, 512)
-    assert 2048 * long[-1] == pytest.approx(float(512 * short[-1]), rel=1e-4)
-    assert long[0] == short[0] == 1.0
-
-
 def test_scores_of_turned_vectors_depend_on_their_distance_alone() -> None:
     rotation = Rotation(8, 100.0, 64)
     rotation.set(torch.tensor([20]), 20)
@@ -204,16 +198,3 @@ def test_it_starts_from_a_t5_of_transformers_and_from_nothing_else(tmp_path: Pat
         EncoderDecoder.from_backbone("minilm")
     with pytest.raises(ValueError, match="not 'cde-encoder-decoder'"):
         EncoderDecoder.from_pretrained(tmp_path)
-
-
-def test_settings_that_mean_nothing_are_refused() -> None:
-    for settings in (
-        {"positions": "learned"},
-        {"pooling": "first"},
-        {"trained_tokens": 0},
-        {"rotary_base": 1.0},
-    ):
-        with pytest.raises(ValueError, match="must be"):
-            EncoderDecoderConfig(**settings)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="'sdpa' alone"):
-        tiny().set_attention("flash_attention_2")

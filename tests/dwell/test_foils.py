@@ -77,8 +77,3 @@ def test_one_without_preferences_is_at_a_half(questions: Passages) -> None:
         encode_documents = encode_queries
 
     assert set(shares(Even(), questions).values()) == {0.5}
-
-
-def test_documents_of_one_source_are_refused(questions: Passages) -> None:
-    with pytest.raises(ValueError, match="two sources"):
-        foils(questions, lambda name: "one")

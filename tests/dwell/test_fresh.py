@@ -13,7 +13,7 @@ from cde.data import is_available
 from cde.lexical import BM25
 from cde.models.encoder import load_tokenizer
 from cde_studies.collections.pydocs import HELD_OUT
-from cde_studies.dwell.fresh import Probed, fresh_passages, length_group, rows_with_clusters
+from cde_studies.dwell.fresh import Probed, fresh_passages, rows_with_clusters
 from cde_studies.dwell.passages import load_passages
 from cde_studies.dwell.probes import moved_passage
 from cde_studies.dwell.recipe import dwell_recipe
@@ -69,17 +69,6 @@ def test_the_best_place_by_chance_gains_nothing() -> None:
     error = 0.2 / np.sqrt(80 * 60)
     assert abs(np.mean(seen)) < 4 * error
     assert np.mean(best) > 6 * error
-
-
-def test_lengths_have_the_groups_that_the_page_names() -> None:
-    assert [length_group(tokens) for tokens in (1, 127, 128, 254, 255, 510)] == [
-        "under 128",
-        "under 128",
-        "128 to 254",
-        "128 to 254",
-        "255 to 510",
-        "255 to 510",
-    ]
 
 
 @pytest.mark.skipif(not is_available("beir/squad-dev"), reason="needs $CDE_DATA/beir/squad-dev")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cde.data import RetrievalSet, is_available
+from cde.data import RetrievalSet
 from cde_studies.dwell.longer_documents import join_paragraphs
-from cde_studies.dwell.passages import Passages, load_passages, texts_of
+from cde_studies.dwell.passages import Passages, texts_of
 
 WORDS = ("red", "boats", "sail", "well", "in", "wind", "and", "rain")
 
@@ -101,13 +99,3 @@ def test_a_passage_in_the_title_is_left_out_where_the_title_goes() -> None:
     )
     assert joined.spans == {"q": (0, 9)}
     assert joined.left_out == {"passage in the title": 1}
-
-
-@pytest.mark.skipif(not is_available("beir/squad-dev"), reason="needs $CDE_DATA/beir/squad-dev")
-def test_squad_keeps_its_sentences() -> None:
-    passages = load_passages("beir/squad-dev")
-    joined = join_paragraphs(passages, article_of, lambda text: len(text) <= 2500)
-    assert len(joined.spans) > 0.9 * len(passages.spans)
-    some = np.random.default_rng(0).permutation(list(joined.spans))[:50]
-    assert all(text_of(joined, query) == text_of(passages, query) for query in some)
-    assert max(map(len, joined.collection.documents)) <= 2500

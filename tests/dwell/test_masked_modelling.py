@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from cde.models import BiEncoder, BiEncoderConfig
 from cde.models.encoder import load_tokenizer
-from cde_studies.dwell import masked_modelling
-from cde_studies.dwell.language_modelling import bare_ids
 from cde_studies.dwell.masked_modelling import Masked, mask_tokens, masked_loss, pretrain_masked
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -88,15 +86,6 @@ def test_who_knows_nothing_is_surprised_by_the_logarithm_of_the_vocabulary() -> 
     assert accuracy < 0.1
 
 
-def test_a_bias_for_what_is_asked_for_is_what_the_scores_gain() -> None:
-    model, batch = untrained(), [Masked(np.array([103, 2417], np.int32), np.array([0]), WORDS[:1])]
-    bias = torch.zeros(30522)
-    bias[1000] = 50.0
-    loss, accuracy = masked_loss(model, batch, bias)
-    assert loss.item() == pytest.approx(0, abs=1e-6)
-    assert accuracy == 1
-
-
 def test_only_tokens_asked_for_teach(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = untrained(), masked_batch()
     states: list[torch.Tensor] = []
@@ -154,33 +143,3 @@ def test_it_learns_goes_on_after_an_interruption_and_throws_its_bias_away(
         assert torch.equal(tensor, again.state_dict()[name]), name
     with pytest.raises(ValueError, match="other settings"):
         pretrain_masked(again, TEXTS, tmp_path / "stopped", steps=8, seed=1, **settings)
-
-
-def test_each_step_asks_for_other_tokens_by_its_seed_and_all_parts_of_a_text_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = untrained()
-    texts = [" ".join(f"{first}{second}" for second in "eiou" * 10) for first in "bcdfghjk"]
-    whole = bare_ids(model.tokenizer, texts)
-    lasts = {tuple(row[-3:].tolist()) for row in whole}
-    made: list[list[list[int]]] = []
-
-    def noted(_: Any, batch: Any, bias: Any) -> Any:
-        read = [one.text.copy() for one in batch]
-        for row, one in zip(read, batch, strict=True):
-            row[one.places] = one.target
-        made.append([*(one.text.tolist() for one in batch), *(row.tolist() for row in read)])
-        return bias.sum(), 0.0
-
-    monkeypatch.setattr(masked_modelling, "masked_loss", noted)
-    for name, seed in (("one", 0), ("again", 0), ("other", 1)):
-        pretrain_masked(model, texts, tmp_path / name, steps=9, batch_size=4, tokens=20, seed=seed)
-    one, again, other = made[:9], made[9:18], made[18:]
-    assert one == again
-    assert len({str(step) for step in (*one, *other)}) == 18
-    ends = sum(tuple(row[-3:]) in lasts for step in made for row in step[4:])
-    starts = sum(
-        row[:3] == text[:3].tolist() for step in made for row in step[4:] for text in whole
-    )
-    assert min(starts, ends) > 0
-    assert max(len(row) for step in made for row in step) == 20

@@ -80,21 +80,10 @@ def test_groups_are_those_of_squad_posq_and_thirds() -> None:
     def group(start: int, thirds: bool) -> str:
         return written_place(Passages(collection, {"q": (start, start + 100)}, {}), "q", thirds)
 
-    assert [group(start, False) for start in (0, 99, 100, 499, 500, 900)] == [
-        "0 to 99",
-        "0 to 99",
-        "100 to 199",
-        "400 to 499",
-        "500 on",
-        "500 on",
-    ]
-    assert [group(start, True) for start in (0, 299, 300, 600, 900)] == [
-        "beginning",
-        "beginning",
-        "middle",
-        "end",
-        "end",
-    ]
+    hundreds = {0: "0 to 99", 99: "0 to 99", 100: "100 to 199", 499: "400 to 499", 500: "500 on"}
+    assert {start: group(start, False) for start in hundreds} == hundreds
+    thirds = {0: "beginning", 299: "beginning", 300: "middle", 600: "end", 900: "end"}
+    assert {start: group(start, True) for start in thirds} == thirds
     table = by_written_place(pd.Series([0.1, 0.2, 0.3]), ["end", "beginning", "end"])
     assert table.columns.tolist() == ["beginning", "end"]
     assert table.notna().sum(axis=1).tolist() == [1, 1, 1]

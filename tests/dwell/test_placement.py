@@ -52,18 +52,11 @@ def test_a_moved_document_has_the_tokens_of_the_one_that_was_written(placed: Pla
 
 
 def test_a_dose_holds_those_of_a_smaller_one() -> None:
-    toy = Passages(
-        RetrievalSet(
-            ["d"],
-            ["text"],
-            [f"q{n}" for n in range(2000)],
-            ["?"] * 2000,
-            {f"q{n}": {"d": 1} for n in range(2000)},
-        ),
-        {f"q{n}": (0, 1) for n in range(2000)},
-        {},
-    )
-    versions = {f"q{n}": [str(place) for place in range(PLACES + 1)] for n in range(2000)}
+    names = [f"q{n}" for n in range(2000)]
+    qrels = {name: {"d": 1} for name in names}
+    collection = RetrievalSet(["d"], ["text"], names, ["?"] * 2000, qrels)
+    toy = Passages(collection, dict.fromkeys(names, (0, 1)), {})
+    versions = {name: [str(place) for place in range(PLACES + 1)] for name in names}
     placed = Placed(toy, versions)
     documents = {
         share: np.array(placed_pairs(placed, at_the_beginning(share), str, seed=5).documents)

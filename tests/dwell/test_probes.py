@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from string import ascii_lowercase
 from typing import Any
 from zlib import crc32
 
@@ -215,8 +216,7 @@ def test_substring_similarity_recovers_a_built_bias(
     chosen: Callable[[list[int]], list[int]], kind: str, tokenizer: Any
 ) -> None:
     generator = np.random.default_rng(1)
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    texts = [" ".join(generator.choice(letters, 120)) for _ in range(200)]
+    texts = [" ".join(generator.choice(list(ascii_lowercase), 120)) for _ in range(200)]
     similarity = substring_similarity(Bag(tokenizer, chosen), [*texts, "too short"], tokenizer)
     assert similarity.rows.tolist() == list(range(200))
     assert np.nanmean(similarity.cosines - similarity.others) > 0.02, (
@@ -235,8 +235,7 @@ def test_substring_similarity_recovers_a_built_bias(
 
 
 def test_the_room_of_an_encoder_that_cannot_tell_texts_apart_is_nought(tokenizer: Any) -> None:
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    texts = [" ".join(letters), " ".join(reversed(letters)), " ".join(letters)]
+    texts = [" ".join(one) for one in (ascii_lowercase, ascii_lowercase[::-1], ascii_lowercase)]
     similarity = substring_similarity(Bag(tokenizer, lambda tokens: [7]), texts, tokenizer)
     alone = np.isnan(similarity.others).all(axis=1)
     assert alone.tolist() == [True, False, False], "the same text is no other"

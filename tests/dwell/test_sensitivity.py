@@ -135,11 +135,6 @@ def test_the_interval_covers_a_large_index_and_is_wider_for_few_documents() -> N
     assert apart.high - apart.low == pytest.approx(width / 2, rel=0.2)
 
 
-def test_queries_of_a_single_document_are_refused() -> None:
-    with pytest.raises(ValueError, match="two documents"):
-        position_sensitivity(pd.DataFrame({"a": [1.0, 1.0], "b": [0.5, 0.5]}), ["d", "d"], 9)
-
-
 def test_a_sample_without_a_query_of_some_group_has_no_index() -> None:
     """It would count as an index of nought, and push the reflected interval far too high."""
     assert np.isnan(index_of_means(np.array([0.5, np.nan, 0.4])))

@@ -191,26 +191,6 @@ def test_each_step_corrupts_other_texts_in_other_places_by_its_seed(
     assert len({tuple(step) for step in (*one, *other)}) == 6
 
 
-def test_a_batch_in_chunks_is_the_batch_in_one(tmp_path: Path) -> None:
-    ended = []
-    for chunk in (None, 2):
-        torch.manual_seed(0)
-        model = EncoderDecoder.small(layers=1, precision="float32", device="cpu")
-        settings = {
-            "steps": 2,
-            "batch_size": 5,
-            "tokens": 40,
-            "learning_rate": 1e-2,
-            "chunk": chunk,
-        }
-        metrics = pretrain(model, TEXTS, tmp_path / str(chunk), **settings)
-        ended.append(
-            (model.encode_documents(TEXTS), [[row["loss"], row["accuracy"]] for row in metrics])
-        )
-    np.testing.assert_allclose(ended[0][1], ended[1][1], rtol=1e-5)
-    np.testing.assert_allclose(ended[0][0], ended[1][0], atol=1e-4)
-
-
 def test_every_target_token_weighs_the_same_whichever_chunk_it_is_in() -> None:
     """A chunk of long targets weighs more than one of short targets, or of fewer texts."""
     torch.manual_seed(0)
@@ -230,48 +210,6 @@ def test_every_target_token_weighs_the_same_whichever_chunk_it_is_in() -> None:
         assert loss == pytest.approx(found[0][0], rel=1e-5)
         assert accuracy == pytest.approx(found[0][1], abs=1e-7)
         torch.testing.assert_close(gradient, found[0][2], rtol=1e-3, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_pretraining_lowers_the_loss_and_goes_on_after_an_interruption_as_if_there_was_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {
-        "steps": 6,
-        "batch_size": 3,
-        "tokens": 40,
-        "learning_rate": 3e-3,
-        "checkpoint_every": 2,
-    }
-
-    def fresh() -> EncoderDecoder:
-        torch.manual_seed(0)
-        return EncoderDecoder.small(layers=1, precision="float32", device="cpu")
-
-    whole = fresh()
-    metrics = pretrain(whole, TEXTS, tmp_path / "whole", **settings)
-    assert metrics[-1]["loss"] < metrics[0]["loss"] - 1
-    stopped = fresh()
-    original = torch.optim.AdamW.step
-    calls = []
-
-    def failing(self: Any, *arguments: Any, **options: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return original(self, *arguments, **options)
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", failing)
-    with pytest.raises(KeyboardInterrupt):
-        pretrain(stopped, TEXTS, tmp_path / "stopped", **settings)
-    again = fresh()
-    resumed = pretrain(again, TEXTS, tmp_path / "stopped", **settings)
-    assert len(calls) == 4 + 4, "the two steps before the checkpoint are not repeated"
-    assert [row["loss"] for row in resumed] == pytest.approx(
-        [row["loss"] for row in metrics], rel=1e-5
-    )
-    for one, other in zip(whole.parameters(), again.parameters(), strict=True):
-        torch.testing.assert_close(one, other)
 
 
 def test_sentinels_are_those_of_the_tokenizer() -> None:

@@ -73,12 +73,6 @@ def test_the_room_leaves_out_documents_without_another(similar: Similarities) ->
     assert room(similar) == pytest.approx(float(expected))
 
 
-def test_a_single_document_has_no_interval(similar: Similarities) -> None:
-    one = Similarities(similar.cosines[:1], similar.others[:1], np.array([0]), {})
-    with pytest.raises(ValueError, match="2 values or more"):
-        rows_by_segment(one)
-
-
 def test_the_interval_of_the_median_start_holds_it() -> None:
     names = [str(number) for number in range(40)]
     texts = ["x" * 90 + " passage"] * 40

@@ -1,23 +1,22 @@
 """An experimenter's journey, from a chapter to a compared rerun, by `cde` and by plain papermill:
 part of `make journeys`.
 
-One quick chapter is looked up, rehearsed, refused for a misspelt parameter, run at `smoke` with two
-seeds, and compared. papermill then runs the notebook that a reader downloads, with the second seed:
-it has to tell of its own run, and to measure what `cde run` measured with that seed.
+One quick chapter is looked up, run at `smoke` with two seeds, and compared. papermill then runs the
+notebook that a reader downloads, with the second seed: it has to tell of its own run, and to measure
+what `cde run` measured with that seed. What a misspelt parameter and a rehearsal do is in
+tests/book/test_command.py.
 
-Cost: a minute and a half, for three runs of the chapter and six short commands. Nothing is written
+Cost: a minute and a half, for three runs of the chapter and four short commands. Nothing is written
 but below a temporary folder and `$CDE_CACHE`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 import time
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import nbformat
@@ -31,31 +30,6 @@ from cde_book.page import MIME
 
 CDE, PAPERMILL = str(ENVIRONMENT / "bin" / "cde"), str(ENVIRONMENT / "bin" / "papermill")
 RUN = [CDE, "run", QUICK, "--profile", "smoke"]
-#: times what `cde list` computes on the same machine: both are imports, and little besides
-REFUSED_WITHIN = 2.0
-
-
-def computed(
-    command: list[str], folder: Path, status: int = 0
-) -> tuple[CompletedProcess[str], float]:
-    """What a command has said, and its seconds on a processor: a busy machine lengthens both sides
-    of a comparison of two of them.
-    """
-    before = os.times()
-    done = run(command, folder, status=status)
-    after = os.times()
-    seconds = after.children_user + after.children_system
-    return done, seconds - before.children_user - before.children_system
-
-
-def refuse_misspelt(folder: Path) -> None:
-    """A misspelt parameter is refused with the nearest name, soon, and nothing has run."""
-    _, listing = computed([CDE, "list"], folder)
-    done, seconds = computed([*RUN, "-p", "sead", "1", "--out", "never.ipynb"], folder, status=2)
-    need("did you mean seed?" in done.stderr, f"seed is not offered for sead: {done.stderr}")
-    need(not list(folder.iterdir()), f"something was written: {sorted(folder.iterdir())}")
-    said = f"it was refused only after {seconds:.0f} s of computing; `cde list` takes {listing:.0f}"
-    need(seconds < REFUSED_WITHIN * listing, said)
 
 
 def execute(folder: Path, name: str, seed: int) -> None:
@@ -144,7 +118,7 @@ def check_same_numbers(folder: Path) -> None:
 
 
 def journey(folder: Path) -> None:
-    """Look, rehearse, run, compare; then the same without `cde`."""
+    """Look, run, compare; then the same without `cde`."""
     with step("cde list names every chapter"):
         listed = {line.split()[0] for line in run([CDE, "list"], folder).stdout.splitlines()}
         none_of(f"{one.name} is not listed" for one in chapters() if one.name not in listed)
@@ -153,12 +127,6 @@ def journey(folder: Path) -> None:
         for parameter in find_chapter(QUICK).parameters.values():
             line = [one for one in told.splitlines() if one.split()[:1] == [parameter.name]]
             need(line and parameter.accepted in line[0], f"{parameter.name} is not told: {line}")
-    with step("cde run --dry-run says what would run, and runs nothing"):
-        told = run([*RUN, "--dry-run", "--out", "never.ipynb"], folder).stdout
-        need("profile = 'smoke'" in told and "never.ipynb" in told, f"it says {told}")
-        need(not list(folder.iterdir()), f"something was written: {sorted(folder.iterdir())}")
-    with step("cde run -p sead 1 is refused with the nearest name, before anything runs"):
-        refuse_misspelt(folder)
     with step("cde run -p seed 1 --out a.ipynb"):
         execute(folder, "a", 1)
     with step("cde run -p seed 2 --out b.ipynb"):

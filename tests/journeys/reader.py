@@ -13,7 +13,6 @@ Cost: two minutes where the book is built and nothing is stale; else the stale c
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -86,14 +85,9 @@ def none_of(problems: Iterable[str]) -> None:
 
 
 def run(
-    command: Sequence[str | Path],
-    folder: Path,
-    variables: Mapping[str, str] | None = None,
-    status: int = 0,
+    command: Sequence[str | Path], folder: Path, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder, as a user would from a shell there; stop the journey if it does
-    not end with the status.
-    """
+    """Run a command in a folder, as a user would from a shell there; stop the journey if it fails."""
     # make hands its own settings down to every make that it starts, and a user's shell has none
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     done = subprocess.run(
@@ -106,7 +100,7 @@ def run(
     )
     said = (done.stdout + done.stderr)[-3000:]
     words = shlex.join(map(str, command))
-    need(done.returncode == status, f"{words}\nended with {done.returncode}, not {status}: {said}")
+    need(done.returncode == 0, f"{words}\nended with {done.returncode}: {said}")
     return done
 
 
@@ -129,15 +123,11 @@ def take_over_pages(checkout: Path) -> int:
     return len(logs)
 
 
-def build(checkout: Path, only: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+def build(checkout: Path, variables: Mapping[str, str]) -> list[str]:
     """Build the book of a clone; the chapters that ran."""
-    if only:
-        chosen = [word for name in only for word in ("--only", name)]
-        command = [str(ENVIRONMENT / "bin" / "cde"), "book", "--profile", PROFILE, *chosen]
-    else:
-        # the environment is older than the clone's lock, and is not to be installed into from there
-        environment = [f"VENV={ENVIRONMENT}", "-o", str(ENVIRONMENT / ".ready")]
-        command = ["make", "book", f"PROFILE={PROFILE}", *environment]
+    # the environment is older than the clone's lock, and is not to be installed into from there
+    environment = [f"VENV={ENVIRONMENT}", "-o", str(ENVIRONMENT / ".ready")]
+    command = ["make", "book", f"PROFILE={PROFILE}", *environment]
     lines = run(command, checkout, variables).stdout.splitlines()
     ran = [line.partition(": runs, since")[0] for line in lines if ": runs, since" in line]
     need(QUICK in ran, f"{QUICK} had no page, and was not run. The command said:\n{lines}")
@@ -345,7 +335,7 @@ def claim_problems(
             yield f"{claim}: {said.get(claim)!r} printed, {shown.get(claim)!r} on its page"
 
 
-def journey(checkout: Path, only: Sequence[str]) -> None:
+def journey(checkout: Path) -> None:
     """Clone, build and read."""
     begun = time.perf_counter()
     with step("git clone of this repository"):
@@ -360,12 +350,8 @@ def journey(checkout: Path, only: Sequence[str]) -> None:
         need(place == checkout / "cde" / "__init__.py", f"cde is imported from {place}")
         print(f"          {place}")
     taken = take_over_pages(checkout)
-    if not taken and not only:
-        print(
-            "          no executed pages to take over: every chapter runs in the clone", flush=True
-        )
     with step(f"make book PROFILE={PROFILE} in the clone, {taken} executed pages taken over"):
-        ran = build(checkout, only, variables)
+        ran = build(checkout, variables)
         print(f"          ran there: {', '.join(ran)}")
     html = checkout / "book" / "_build" / "html"
     with step("index.html leads to the landing page, and links from there to each page"):
@@ -387,7 +373,6 @@ def journey(checkout: Path, only: Sequence[str]) -> None:
         said = claims_of(checkout, variables)
         none_of(question_problems(html, pages, landing, said))
     read = [path for path in wanted.values() if "executed" in path.parts]
-    read = [path for path in read if not only or path.stem in only]
     with step(f"{len(read)} chapters: answer, figure, provenance, notebook, command"):
         need(read, "the table of contents has no chapter")
         none_of(one for path in read for one in chapter_problems(checkout, path, pages[path]))
@@ -401,18 +386,8 @@ def journey(checkout: Path, only: Sequence[str]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="CHAPTER",
-        help=f"run and read this chapter and {QUICK} only; repeatable",
-    )
-    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cde-reader-") as folder:
-        only = [QUICK, *options.only] if options.only else []
-        journey(Path(folder).resolve() / "clone", list(dict.fromkeys(only)))
+        journey(Path(folder).resolve() / "clone")
     return 0
 
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from tiny_encoders import (
     BACKBONES,
@@ -32,10 +33,9 @@ from transformers import AutoModel, AutoTokenizer
 
 import cde
 import cde.models.encoder
-from cde.models import BiEncoder, BiEncoderConfig
+from cde.models import BiEncoder, ContextualEncoder
 from cde.surrogate import minilm_folder
-
-Vectors = NDArray[np.float32]
+from cde_studies.dwell.encoder_decoder import EncoderDecoder
 
 FAMILIES = list(BACKBONES)
 
@@ -86,15 +86,18 @@ def test_minilm_is_that_of_sentence_transformers(minilm: BiEncoder, texts: list[
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
-def test_the_first_layers_are_those_of_the_whole_model_and_their_mean_the_vector() -> None:
-    """Peer: all hidden states of the model of transformers, averaged by hand."""
+def states_of_transformers() -> tuple[Any, tuple[torch.Tensor, ...]]:
+    """Tokens of `TEXTS`, and all hidden states that MiniLM has of them in `transformers`."""
     tokens = AutoTokenizer.from_pretrained(minilm_folder())(
         TEXTS, padding=True, return_tensors="pt"
     )
+    model = AutoModel.from_pretrained(minilm_folder())
     with torch.no_grad():
-        states = AutoModel.from_pretrained(minilm_folder())(
-            **tokens, output_hidden_states=True
-        ).hidden_states
+        return tokens, model(**tokens, output_hidden_states=True).hidden_states
+
+
+def test_the_first_layers_are_those_of_the_whole_model_and_their_mean_the_vector() -> None:
+    tokens, states = states_of_transformers()
     weights = tokens["attention_mask"][..., None].float()
     for layers in (0, 1, 4):
         model = BiEncoder.from_backbone("minilm", layers, precision="float32", device="cpu")
@@ -105,26 +108,18 @@ def test_the_first_layers_are_those_of_the_whole_model_and_their_mean_the_vector
 def test_with_cls_pooling_the_vector_is_the_first_token_s_whatever_the_padding(
     tmp_path: Path,
 ) -> None:
-    """Peer: the last hidden state of the model of transformers."""
-    tokens = AutoTokenizer.from_pretrained(minilm_folder())(
-        TEXTS, padding=True, return_tensors="pt"
-    )
-    with torch.no_grad():
-        peer = AutoModel.from_pretrained(minilm_folder())(**tokens).last_hidden_state[:, 0]
+    tokens, states = states_of_transformers()
+    peer = states[-1][:, 0]
     model = BiEncoder.from_backbone("minilm", precision="float32", device="cpu", pooling="cls")
     np.testing.assert_allclose(model.encode_documents(TEXTS), unit(peer), atol=1e-5)
-    before = torch.nn.functional.pad
-    with torch.no_grad():
-        moved = model(
-            before(tokens["input_ids"], (3, 0)), before(tokens["attention_mask"], (3, 0))
-        )  # padding on both sides
+    names = ("input_ids", "attention_mask")
+    with torch.no_grad():  # padding on both sides
+        moved = model(*(torch.nn.functional.pad(tokens[name], (3, 0)) for name in names))
     np.testing.assert_allclose(unit(moved), unit(peer), atol=1e-5)
     model.save_pretrained(tmp_path)
     np.testing.assert_array_equal(
         load(tmp_path).encode_documents(TEXTS), model.encode_documents(TEXTS)
     )
-    with pytest.raises(ValueError, match="pooling must be one of mean, cls, chunks; it is 'last'"):
-        BiEncoderConfig(pooling="last")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
@@ -193,15 +188,12 @@ def test_what_stands_beyond_max_tokens_changes_nothing() -> None:
     assert np.abs(cut[0] - cut[2]).max() > 1e-3
 
 
-def test_a_text_longer_than_the_learned_positions_is_cut_or_refused_in_words() -> None:
+def test_a_text_longer_than_the_learned_positions_is_cut() -> None:
     """BERT has vectors for 128 positions and none for the 129th, whatever max_tokens says."""
-    model = bi_encoder("bert", max_tokens=512)
-    try:
-        vectors = model.encode_documents(["boat " * 100])
-    except ValueError as error:
-        assert "128" in str(error)
-    else:
-        assert np.isfinite(vectors).all()
+    long = "boat " * 100
+    bound = contextual("bert").with_context([long, "tides"])
+    for encoder in (bi_encoder("bert", max_tokens=512), bound):
+        np.testing.assert_allclose(*encoder.encode_documents([long, f"{long} x"]), atol=1e-6)
 
 
 @settings(max_examples=25)
@@ -227,38 +219,9 @@ def test_order_duplicates_and_company_do_not_change_a_vector(
         assert (rows == rows[0]).all()
 
 
-_models: dict[str, BiEncoder] = {}
-
-
+@cache
 def small_of(family: str) -> BiEncoder:
-    if family not in _models:
-        _models[family] = bi_encoder(family)
-    return _models[family]
-
-
-def test_no_texts_have_no_vectors_of_the_right_length(small: BiEncoder) -> None:
-    for empty in (small.encode_documents([]), small.encode_queries(())):
-        assert empty.shape == (0, 32)
-        assert empty.dtype == np.float32
-
-
-def test_what_is_no_list_of_strings_is_refused_by_name(small: BiEncoder) -> None:
-    with pytest.raises(TypeError, match="one string was given: put it in a list"):
-        small.encode_documents("red boats")
-    with pytest.raises(TypeError, match="item 1 is of type NoneType"):
-        small.encode_queries(["red boats", None])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="item 0 is of type int"):
-        small.encode_queries([3])  # type: ignore[list-item]
-
-
-def test_texts_that_can_be_read_only_once_are_embedded_or_refused_and_never_lost(
-    small: BiEncoder,
-) -> None:
-    try:
-        vectors = small.encode_documents(text for text in TEXTS)  # type: ignore[arg-type]
-    except TypeError:
-        return
-    np.testing.assert_array_equal(vectors, small.encode_documents(TEXTS))
+    return bi_encoder(family)
 
 
 # --- training mode
@@ -288,14 +251,6 @@ def test_a_saved_encoder_gives_the_same_vectors_to_the_bit(small: BiEncoder, sav
     assert not again.training
 
 
-def test_the_saved_folder_holds_its_tokenizer_and_its_limit(tmp_path: Path) -> None:
-    bi_encoder(max_tokens=9).save_pretrained(tmp_path)
-    assert AutoTokenizer.from_pretrained(tmp_path)("ab c")["input_ids"] == [1, 5, 32, 7, 2]
-    again = load(tmp_path)
-    assert again.config.max_tokens == 9
-    np.testing.assert_allclose(*again.encode_documents(["abcdefg", "abcdefg and more"]), atol=1e-6)
-
-
 def test_a_folder_of_another_type_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match="holds a model of type 'bert', not 'cde-bi-encoder'.*from_backbone"
@@ -306,16 +261,6 @@ def test_a_folder_of_another_type_is_refused(tmp_path: Path) -> None:
         ValueError, match="of type 'cde-contextual-encoder'.*ContextualEncoder.from_pretrained"
     ):
         BiEncoder.from_pretrained(tmp_path)
-
-
-def test_a_folder_without_a_config_or_weights_is_refused(saved: Path, tmp_path: Path) -> None:
-    shutil.copytree(saved, tmp_path / "bare")
-    (tmp_path / "bare" / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="holds no weights: no file ends in .safetensors"):
-        load(tmp_path / "bare")
-    (saved / "config.json").unlink()
-    with pytest.raises(FileNotFoundError, match="no config.json"):
-        load(saved)
 
 
 @pytest.mark.parametrize(
@@ -358,29 +303,26 @@ def test_weights_that_do_not_fit_are_all_named(saved: Path) -> None:
 
 def test_a_pretrained_backbone_with_a_missing_or_nan_tensor_is_refused(tmp_path: Path) -> None:
     """transformers would fill the one at random and take the other."""
-    folder = backbone_folder(tmp_path, "bert")
-    whole = load_file(folder / "model.safetensors")
-    name = next(name for name in whole if "attention.self.query.weight" in name)
-    save_file(
-        {**whole, name: whole[name] * torch.inf},
-        folder / "model.safetensors",
-        metadata={"format": "pt"},
-    )
-    with pytest.raises(ValueError, match=f"with NaN or infinite numbers: {name}"):
-        BiEncoder.from_backbone(folder)
-    save_file(
-        {n: t for n, t in whole.items() if n != name},
-        folder / "model.safetensors",
-        metadata={"format": "pt"},
-    )
-    with pytest.raises(ValueError, match=f"missing: {name}"):
-        BiEncoder.from_backbone(folder)
+    weights = backbone_folder(tmp_path, "bert") / "model.safetensors"
+    tensors = load_file(weights)
+    name = next(name for name in tensors if "attention.self.query.weight" in name)
+    lost = tensors.pop(name)
+    for changed, message in (
+        ({**tensors, name: lost * torch.inf}, f"with NaN or infinite numbers: {name}"),
+        (tensors, f"missing: {name}"),
+    ):
+        save_file(changed, weights, metadata={"format": "pt"})
+        with pytest.raises(ValueError, match=message):
+            BiEncoder.from_backbone(tmp_path)
 
 
 @pytest.mark.parametrize("layers", [-1, 7])
 def test_more_layers_than_there_are_and_fewer_than_none_are_refused(layers: int) -> None:
-    with pytest.raises(ValueError, match=f"6 layers; {layers} were asked for, accepted are 0 to 6"):
+    message = f"6 layers; {layers} were asked for, accepted are 0 to 6"
+    with pytest.raises(ValueError, match=message):
         BiEncoder.from_backbone("minilm", layers)
+    with pytest.raises(ValueError, match=message):
+        ContextualEncoder.from_backbone("minilm", first_stage_layers=layers)
 
 
 def test_an_interrupted_save_leaves_the_old_model(
@@ -399,11 +341,9 @@ def test_an_interrupted_save_leaves_the_old_model(
     np.testing.assert_array_equal(load(saved).encode_queries(TEXTS), small.encode_queries(TEXTS))
 
 
-@pytest.mark.parametrize("moved", [0, 1, 2, 3])
-def test_a_new_folder_can_be_read_only_once_it_is_complete(
-    tmp_path: Path, small: BiEncoder, monkeypatch: pytest.MonkeyPatch, moved: int
-) -> None:
-    """Wherever the moving of its four files is interrupted, there is no config yet."""
+@contextmanager
+def interrupted_after(moved: int) -> Iterator[None]:
+    """A save in which so many files are moved to their place, and then it is interrupted."""
     move, calls = os.replace, iter(range(10))
 
     def some(source: Any, target: Any) -> None:
@@ -411,33 +351,33 @@ def test_a_new_folder_can_be_read_only_once_it_is_complete(
             raise KeyboardInterrupt
         move(source, target)
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(cde.models.encoder.os, "replace", some)
-        with pytest.raises(KeyboardInterrupt):
-            small.save_pretrained(tmp_path)
+        yield
+
+
+@pytest.mark.parametrize("moved", [0, 3, 6])
+def test_a_new_folder_can_be_read_only_once_it_is_complete(
+    tmp_path: Path, small: BiEncoder, moved: int
+) -> None:
+    """Wherever the moving of its seven files is interrupted, there is no config yet."""
+    with interrupted_after(moved):
+        small.save_pretrained(tmp_path)
     assert len(list(tmp_path.iterdir())) == moved
     with pytest.raises(FileNotFoundError, match="no config.json"):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("moved", [0, 1, 2, 3])
+@pytest.mark.parametrize("moved", [0, 1, 3, 6])
 def test_a_replacement_that_is_interrupted_is_the_old_model_or_the_new_and_no_mixture(
-    saved: Path, small: BiEncoder, monkeypatch: pytest.MonkeyPatch, moved: int
+    saved: Path, small: BiEncoder, moved: int
 ) -> None:
     """Or it is refused; the weights of one with the prefix of the other would embed without an
     error.
     """
-    move, calls, new = os.replace, iter(range(10)), bi_encoder(seed=1, query_prefix="other: ")
-
-    def some(source: Any, target: Any) -> None:
-        if next(calls) == moved:
-            raise KeyboardInterrupt
-        move(source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(cde.models.encoder.os, "replace", some)
-        with pytest.raises(KeyboardInterrupt):
-            new.save_pretrained(saved)
+    new = bi_encoder(seed=1, query_prefix="other: ")
+    with interrupted_after(moved):
+        new.save_pretrained(saved)
     try:
         vectors = load(saved).encode_queries(TEXTS)
     except (FileNotFoundError, ValueError):
@@ -462,23 +402,19 @@ def test_a_save_replaces_weights_that_lay_in_several_files(saved: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("make", "setting", "nearest"),
     [
-        ({"max_tokens": 1}, "max_tokens must be 2 or more; it is 1"),
-        ({"dropout": 1.0}, "dropout must be below 1; it is 1.0"),
-        (
-            {"backbone": {"model_type": "t5"}},
-            "model_type 't5'; accepted are bert, nomic_bert, modernbert",
-        ),
-        (
-            {"backbone": "minilm"},
-            "backbone must be a backbone's config as a dictionary; it is 'minilm'",
-        ),
+        (partial(ContextualEncoder.from_backbone, "minilm"), "contextsize", "context_size"),
+        (partial(BiEncoder.from_backbone, "minilm"), "layer", "layers"),
+        (EncoderDecoder.small, "poolin", "pooling"),
     ],
 )
-def test_settings_that_make_no_encoder_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        BiEncoderConfig(**settings)
+def test_a_misspelt_setting_is_answered_with_the_nearest(
+    make: Any, setting: str, nearest: str
+) -> None:
+    """transformers would take it and forget it."""
+    with pytest.raises(ValueError, match=rf"there is no setting {setting} \({nearest}\?\)"):
+        make(**{setting: 1})
 
 
 def test_an_unknown_kernel_and_an_unknown_precision_are_refused(small: BiEncoder) -> None:

@@ -65,20 +65,16 @@ def test_a_text_does_not_depend_on_the_others_of_its_batch() -> None:
         assert torch.equal(alone[0], together[text])
 
 
-def test_when_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_not_taken_where_it_would_give_something_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     query, key, _ = states(2, 100, 256)
-    monkeypatch.setattr(attention, "has_amx", lambda: True)
-    with torch.no_grad():
-        assert not blocks_are_faster(query, key, None)
-    monkeypatch.setattr(attention, "has_amx", lambda: False)
     some = torch.ones(2, 1, 1, 256, dtype=torch.bool)
+    monkeypatch.setattr(attention, "has_amx", lambda: False)
     with torch.no_grad():
         assert blocks_are_faster(query, key, None) and blocks_are_faster(query, key, some)
-        assert not blocks_are_faster(query, key[:, :, :255], None)
         assert not blocks_are_faster(query.float(), key.float(), None)
         assert not blocks_are_faster(query, key, some.expand(2, 1, 100, 256))  # a window
-        with torch.autocast("cpu", torch.bfloat16):
-            assert blocks_are_faster(query.float(), key.float(), None)
         with torch.autocast("cpu", torch.float16):
             assert not blocks_are_faster(query, key, None)
     assert not blocks_are_faster(query, key, None)  # a gradient is wanted

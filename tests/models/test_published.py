@@ -479,28 +479,18 @@ def test_the_first_column_of_the_table_is_this_book_s_pass(family: str) -> None:
 # --- options without a golden case
 
 
-@pytest.mark.parametrize("turned_context", [False, True])
-def test_the_order_of_the_context_matters_in_train_only_where_it_is_turned(
-    turned_context: bool,
-) -> None:
-    golden = case("train_a")
-    model = golden.model(disable_transductive_rotary_embedding=not turned_context)
-    ids, mask = golden.tensors["input_ids"], golden.tensors["attention_mask"]
-    context = golden.tensors["first_stage.output"]
-    with torch.no_grad():
-        difference = (
-            model.second_stage(ids, mask, context) - model.second_stage(ids, mask, context.flip(0))
-        ).abs()
-    assert (difference.max() > 1e-2) == turned_context
-
-
 @pytest.mark.parametrize("stage", ["first", "second"])
 @pytest.mark.parametrize("name", ["hf_a", "train_a", "mbert_a"])
 def test_a_limit_of_layers_is_a_backbone_with_so_many(name: str, stage: str) -> None:
     golden = case(name)
-    inside = {"first": "first_stage_model.embedder.", "second": "second_stage_model.backbone."}[
-        stage
-    ]
+    inside, key, output = {
+        "first": ("first_stage_model.embedder.", "limit_layers_first_stage", "first_stage.output"),
+        "second": (
+            "second_stage_model.backbone.",
+            "limit_layers",
+            "second_stage.docs_zero_context",
+        ),
+    }[stage]
     kept = 1 if name != "mbert_a" else 2
     beyond = tuple(
         f"{inside}{where}{layer}."
@@ -509,7 +499,6 @@ def test_a_limit_of_layers_is_a_backbone_with_so_many(name: str, stage: str) -> 
     )
     weights = {key: tensor for key, tensor in golden.weights.items() if not key.startswith(beyond)}
     assert len(weights) < len(golden.weights)
-    key = {"first": "limit_layers_first_stage", "second": "limit_layers"}[stage]
     limited = golden.model(weights, **{key: kept})
     whole = golden.values["backbone_config"]
     shortened = {**whole, "n_layer" if "n_layer" in whole else "num_hidden_layers": kept}
@@ -520,23 +509,7 @@ def test_a_limit_of_layers_is_a_backbone_with_so_many(name: str, stage: str) -> 
     with torch.no_grad():
         computed, expected = outputs(limited, golden.tensors), outputs(small, golden.tensors)
     assert all(torch.equal(computed[name], expected[name]) for name in expected)
-    context = {"first": "first_stage.output", "second": "second_stage.docs_zero_context"}[stage]
-    assert (computed[context] - golden.tensors[context]).abs().max() > 1e-2
-
-
-def test_a_limit_of_layers_runs_the_first_ones() -> None:
-    weights = tiny_weights(layers=2)
-    there = {
-        name: tensor for name, tensor in weights.items() if "backbone.encoder.layers.1" not in name
-    }
-    model = load_published(
-        there, {**CONTEXTUAL, "limit_layers": 1}, {**TINY, "n_layer": 2}, "train"
-    )
-    context = torch.randn(6, 32, generator=torch.Generator().manual_seed(1))
-    expected = plain_second_stage(weights, IDS[0], context, TINY, "train", 6)
-    torch.testing.assert_close(
-        model.second_stage(IDS[:1], None, context)[0], expected, rtol=0, atol=2e-5
-    )
+    assert (computed[output] - golden.tensors[output]).abs().max() > 1e-2
 
 
 def test_pooling_over_everything_takes_the_context_and_the_soft_prompt_too() -> None:
@@ -599,40 +572,46 @@ def test_instructions_up_to_the_first_colon_attend_and_are_not_pooled(
             )
 
 
+#: the published names of the word embeddings of NomicBERT
+WORDS = (
+    "first_stage_model.embedder.embeddings.word_embeddings.weight",
+    "second_stage_model.backbone.embeddings.word_embeddings.weight",
+)
+
+
+def words_of(model: ContextualEncoder) -> list[Any]:
+    return [
+        stage.backbone.embeddings.word_embeddings.weight
+        for stage in (model.first_stage, model.second_stage)
+    ]
+
+
 def test_tied_word_embeddings_are_one_tensor_under_either_published_name() -> None:
     golden = case("train_a")
-    first = "first_stage_model.embedder.embeddings.word_embeddings.weight"
-    second = "second_stage_model.backbone.embeddings.word_embeddings.weight"
-    both = {**golden.weights, second: golden.weights[first]}
+    both = {**golden.weights, WORDS[1]: golden.weights[WORDS[0]]}
     untied = golden.model(both)
     loss = outputs(untied, golden.tensors)["loss"]
     loss.backward()
-    words = [
-        stage.backbone.embeddings.word_embeddings.weight
-        for stage in (untied.first_stage, untied.second_stage)
-    ]
-    for left_out in ((), (first,), (second,)):
-        weights = {name: tensor for name, tensor in both.items() if name not in left_out}
+    summed = sum(words.grad for words in words_of(untied))
+    for left_out in (None, *WORDS):
+        weights = {name: tensor for name, tensor in both.items() if name != left_out}
         tied = golden.model(weights, transductive_tie_token_embeddings=True)
         own = outputs(tied, golden.tensors)["loss"]
         own.backward()
         assert own.item() == loss.item()
         assert len(list(untied.parameters())) - len(list(tied.parameters())) == 1
-        shared = tied.second_stage.backbone.embeddings.word_embeddings.weight
-        assert tied.first_stage.backbone.embeddings.word_embeddings.weight is shared
-        torch.testing.assert_close(shared.grad, words[0].grad + words[1].grad)
+        first, second = words_of(tied)
+        assert first is second
+        torch.testing.assert_close(second.grad, summed)
 
 
 def test_of_two_tied_embeddings_that_differ_the_second_stage_s_counts() -> None:
     """As torch fills the authors' model in the order of its parts: the later one overwrites."""
     golden = case("train_a")
-    first = "first_stage_model.embedder.embeddings.word_embeddings.weight"
-    second = "second_stage_model.backbone.embeddings.word_embeddings.weight"
-    weights = {**golden.weights, first: golden.weights[second] + 1}
-    tied = golden.model(weights, transductive_tie_token_embeddings=True)
-    for stage in (tied.first_stage, tied.second_stage):
-        words = stage.backbone.embeddings.word_embeddings.weight
-        torch.testing.assert_close(words.detach(), golden.weights[second].to(words))
+    second = golden.weights[WORDS[1]]
+    weights = {**golden.weights, WORDS[0]: second + 1}
+    for words in words_of(golden.model(weights, transductive_tie_token_embeddings=True)):
+        torch.testing.assert_close(words.detach(), second.to(words))
 
 
 @pytest.mark.parametrize(("inner", "width"), [(3072, 3072), (3000, 3072), (1, 256), (None, 512)])
@@ -645,9 +624,7 @@ def test_the_inner_width_is_rounded_up_to_256(inner: int | None, width: int) -> 
 
 def test_a_checkpoint_that_lacks_both_tied_embeddings_is_refused() -> None:
     golden = case("train_a")
-    weights = {
-        name: tensor for name, tensor in golden.weights.items() if "word_embeddings" not in name
-    }
+    weights = {name: tensor for name, tensor in golden.weights.items() if name not in WORDS}
     with pytest.raises(ValueError, match="missing.*backbone.embeddings.word_embeddings.weight"):
         golden.model(weights, transductive_tie_token_embeddings=True)
 
@@ -673,63 +650,45 @@ def test_without_sequence_dropout_there_is_no_null_token() -> None:
 
 NAMES = [
     ("hf_a", "second_stage_model.backbone.encoder.layers.1.attn.Wqkv.weight"),
-    ("hf_a", "second_stage_model.backbone.encoder.layers.0.mlp.fc12.weight"),
     ("hf_a", "first_stage_model.embedder.emb_ln.bias"),
     ("hf_a", "first_stage_model.mlp.2.bias"),
     ("hf_a", "second_stage_model.sequence_dropout_null_embedding"),
-    ("hf_d_biases_geglu", "second_stage_model.backbone.encoder.layers.0.attn.Wqkv.weight"),
     ("hf_d_biases_geglu", "first_stage_model.embedder.encoder.layers.0.attn.Wqkv.bias"),
-    ("hf_d_biases_geglu", "first_stage_model.embedder.encoder.layers.0.mlp.fc2.bias"),
     ("mbert_a", "second_stage_model.backbone.layers.2.attn.Wqkv.weight"),
-    ("mbert_a", "first_stage_model.embedder.embeddings.tok_embeddings.weight"),
 ]
-SPOILED: dict[str, Callable[[Tensor], Tensor]] = {
+SPOILED: dict[str, Callable[[Tensor], Tensor | None]] = {
+    "missing": lambda tensor: None,
     "one row short": lambda tensor: tensor[:-1],
     "three rows short": lambda tensor: tensor[:-3],
     "one row long": lambda tensor: torch.cat([tensor, tensor[:1]]),
     "flat": lambda tensor: tensor.reshape(1, -1, 1),
-    "empty": lambda tensor: tensor[:0],
     "a number": lambda tensor: tensor.sum(),
     "NaN": lambda tensor: torch.where(
         torch.arange(len(tensor)).reshape(-1, *[1] * (tensor.ndim - 1)) == 3, torch.nan, tensor
     ),
-    "infinite": lambda tensor: tensor * torch.inf,
 }
 
 
 @pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
 @pytest.mark.parametrize(("name", "tensor"), NAMES)
 def test_a_spoiled_tensor_is_refused_under_its_published_name(
-    name: str, tensor: str, spoil: Callable[[Tensor], Tensor]
+    name: str, tensor: str, spoil: Callable[[Tensor], Tensor | None]
 ) -> None:
     golden = case(name)
+    weights = {**golden.weights, tensor: spoil(golden.weights[tensor])}
     with pytest.raises(ValueError) as refused:
-        golden.model({**golden.weights, tensor: spoil(golden.weights[tensor])})
+        golden.model({key: value for key, value in weights.items() if value is not None})
     assert tensor in str(refused.value)
-    others = [other for other in golden.weights if other in str(refused.value).replace(tensor, "")]
-    assert not others
-
-
-@pytest.mark.parametrize(("name", "tensor"), NAMES)
-def test_a_missing_tensor_is_refused_under_its_published_name(name: str, tensor: str) -> None:
-    golden = case(name)
-    with pytest.raises(ValueError) as refused:
-        golden.model({other: value for other, value in golden.weights.items() if other != tensor})
-    assert f"missing: {tensor}" in str(refused.value)
-    assert str(refused.value).count("_stage_model.") == 1
+    assert str(refused.value).replace(tensor, "").count("_stage_model.") == 0
 
 
 @pytest.mark.parametrize(
     "tensor",
     [
-        "second_stage_model.input_ln.weight",
         "third_stage_model.mlp.0.weight",
         "second_stage_model.backbone.encoder.layers.2.norm1.weight",
         "second_stage_model.backbone.encoder.layers.0.attn.Wqkv.bias",
-        "first_stage_model.embedder.pooler.dense.weight",
-        # our own names are not published ones
-        "second_stage.null_embedding",
-        "second_stage.backbone.layers.0.mlp.up_proj.weight",
+        "second_stage.backbone.layers.0.mlp.up_proj.weight",  # our own name is not published
     ],
 )
 def test_a_tensor_too_many_is_refused_under_its_published_name(tensor: str) -> None:
@@ -740,43 +699,7 @@ def test_a_tensor_too_many_is_refused_under_its_published_name(tensor: str) -> N
     assert named.splitlines()[0] == tensor
 
 
-def test_all_that_is_wrong_is_listed_at_once() -> None:
-    golden = case("hf_a")
-    weights = dict(golden.weights)
-    weights["first_stage_model.mlp.0.bias"] = torch.full((32,), torch.nan)
-    weights["first_stage_model.mlp.2.bias"] = torch.zeros(31)
-    weights["left.over"] = torch.zeros(1)
-    del weights["second_stage_model.output_projection.0.bias"]
-    with pytest.raises(ValueError) as refused:
-        golden.model(weights)
-    for name in (
-        "first_stage_model.mlp.0.bias",
-        "first_stage_model.mlp.2.bias (31,), expected (32,)",
-        "left.over",
-        "second_stage_model.output_projection.0.bias",
-    ):
-        assert name in str(refused.value)
-
-
 # --- settings that no published model has
-
-
-@pytest.mark.parametrize(
-    ("name", "variant", "accepted"),
-    [
-        ("mbert_a", "hub", "v2"),
-        ("mbert_a", "train", "v2"),
-        ("hf_a", "v2", "hub or train"),
-        ("hf_a", "paper", "hub, train, v2"),
-        ("hf_a", "HUB", "hub, train, v2"),
-    ],
-)
-def test_a_variant_that_does_not_fit_is_refused_with_those_that_do(
-    name: str, variant: str, accepted: str
-) -> None:
-    golden = case(name)
-    with pytest.raises(ValueError, match=accepted):
-        load_published(golden.weights, golden.contextual, golden.values["backbone_config"], variant)
 
 
 @pytest.mark.parametrize(
@@ -786,11 +709,7 @@ def test_a_variant_that_does_not_fit_is_refused_with_those_that_do(
             {"embedder": "nowhere/nothing"},
             "nomic-ai/nomic-bert-2048, .*answerdotai/ModernBERT-base",
         ),
-        (
-            {"dataset_backbone": "nowhere/nothing"},
-            "nomic-ai/nomic-bert-2048, .*answerdotai/ModernBERT-base",
-        ),
-        ({"embedder": None}, "nomic-ai/nomic-bert-2048, .*answerdotai/ModernBERT-base"),
+        ({"dataset_backbone": "nowhere/nothing"}, "nomic-ai/nomic-bert-2048, "),
         ({"autoregressive_backbone": True}, "bidirectional"),
         ({"pooling_strategy": "last_token"}, "'mean'"),
         ({"architecture": "biencoder"}, "'transductive'"),
@@ -814,18 +733,13 @@ def test_a_setting_of_another_kind_of_model_is_refused_with_what_is_accepted(
         ({"activation_function": "relu"}, "swiglu, geglu, glu"),
     ],
 )
-@pytest.mark.parametrize("stage", ["first", "second"])
 def test_a_backbone_of_another_kind_is_refused_with_what_is_accepted(
-    changes: dict[str, Any], accepted: str, stage: str
+    changes: dict[str, Any], accepted: str
 ) -> None:
     other = {**TINY, **changes}
-    with pytest.raises(ValueError, match=accepted):
-        published_config(
-            CONTEXTUAL,
-            TINY if stage == "first" else other,
-            "train",
-            other if stage == "first" else TINY,
-        )
+    for second, first in ((TINY, other), (other, TINY)):
+        with pytest.raises(ValueError, match=accepted):
+            published_config(CONTEXTUAL, second, "train", first)
 
 
 # --- the whole models, by name
@@ -911,42 +825,36 @@ def test_known_names_make_models_of_the_published_shapes(
     assert {
         key: tuple(tensor.shape) for key, tensor in published.items() if tensor is not None
     } == expected
-    count = sum(parameter.numel() for parameter in model.parameters())
-    assert (
-        count
-        == sum(math.prod(shape) for shape in expected.values())
-        == sum(map(torch.numel, state.values()))
-    )
+    count = sum(map(torch.numel, model.parameters()))
+    assert count == sum(map(math.prod, expected.values())) == sum(map(torch.numel, state.values()))
     if variant != "v2":
         assert count == 281_140_992 + 768 * null_token
     assert config.context_size == 512
 
 
-def test_known_names_have_the_published_settings() -> None:
+@pytest.mark.parametrize("variant", ["hub", "train"])
+@pytest.mark.parametrize(
+    "name", ["nomic-ai/nomic-bert-2048", "nomic-ai/nomic-embed-text-v1-unsupervised"]
+)
+def test_known_names_have_the_published_settings(name: str, variant: str) -> None:
     """SPEC (c1) for NomicBERT: beside the shapes, what no tensor shows."""
-    for name in ("nomic-ai/nomic-bert-2048", "nomic-ai/nomic-embed-text-v1-unsupervised"):
-        for variant in ("hub", "train"):
-            config = published_config({"embedder": name}, variant=variant)
-            model = config.second_backbone
-            assert model == config.first_backbone
-            assert (
-                model["num_attention_heads"],
-                model["head_dim"],
-                model["num_hidden_layers"],
-            ) == (12, 64, 12)
-            assert model["rope_parameters"] == {"rope_type": "default", "rope_theta": 1000}
-            assert (
-                model["rotary_fraction"],
-                model["rotary_interleaved"],
-                model["linear_biases"],
-            ) == (1, False, [])
-            assert (model["hidden_act"], model["layer_norm_eps"], model["pad_token_id"]) == (
-                "silu",
-                1e-12,
-                0,
-            )
-            assert (config.soft_prompt_tokens, config.query_prefix) == (8, "search_query: ")
-            assert config.document_prefix == "search_document: "
+    config = published_config({"embedder": name}, variant=variant)
+    assert config.second_backbone == config.first_backbone
+    published = {
+        "num_attention_heads": 12,
+        "head_dim": 64,
+        "num_hidden_layers": 12,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000},
+        "rotary_fraction": 1,
+        "rotary_interleaved": False,
+        "linear_biases": [],
+        "hidden_act": "silu",
+        "layer_norm_eps": 1e-12,
+        "pad_token_id": 0,
+    }
+    assert config.second_backbone.items() >= published.items()
+    assert (config.soft_prompt_tokens, config.query_prefix) == (8, "search_query: ")
+    assert config.document_prefix == "search_document: "
 
 
 def test_one_published_backbone_may_differ_from_the_other() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -167,25 +166,10 @@ def test_almost_certain_dropout_is_no_context_in_training_alone() -> None:
     assert not torch.equal(read, null)
 
 
-def test_a_first_stage_of_no_layers_averages_words(tmp_path: Path) -> None:
-    settings = {"first_stage_layers": 0, "attention": "gated", "tie_token_embeddings": True}
-    model = ContextualEncoder.from_backbone("minilm", 1, context_size=3, **settings)
-    assert model.second_stage.reader is not None
-    model.second_stage.reader.gate.data.fill_(0.02)
-    corpus = ["red boats", "green trees", "a boat and a tree"]
-    one = model.with_context(corpus)
-    vectors = one.encode_documents(corpus)
-    null = model.with_context(None).encode_documents(corpus)
-    assert abs(vectors - null).max() > 1e-3
-    one.save_pretrained(tmp_path, first_stage=True)
-    again = ContextualEncoder.from_pretrained(tmp_path).with_context(corpus)
-    assert abs(again.encode_documents(corpus) - vectors).max() < 1e-6
-    with pytest.raises(ValueError, match="fill='null' fills a context with null tokens"):
-        model.with_context(corpus[:2], fill="null")
-
-
 def test_what_a_reader_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="where attention 'gated' puts nothing"):
         opened(soft_prompt_tokens=2)
     with pytest.raises(ValueError, match="are for attention .cached.; this model.s is .gated."):
         opened().second_stage.cache_context(random_context(4))
+    with pytest.raises(ValueError, match="fill='null' fills a context with null tokens"):
+        opened().with_context(random_context(2), fill="null")

@@ -63,13 +63,7 @@ def test_embedding_with_it_is_no_training() -> None:
         model.with_context(CORPUS)
 
 
-def test_a_gated_one_is_the_plain_transformer_and_needs_no_warning() -> None:
-    model = plain("gated")
-    bound_quietly(model)
-    read, null = (model.with_context(one).encode_queries(CORPUS) for one in (CORPUS, None))
-    assert (read == null).all()
-
-
-def test_one_that_is_bound_so_on_purpose_is_quiet() -> None:
+def test_a_gated_one_and_one_that_is_bound_so_on_purpose_are_quiet() -> None:
+    bound_quietly(plain("gated"))
     bound_quietly(on_purpose(plain("full")))
     bound_quietly(copy.deepcopy(on_purpose(plain("cached"))))

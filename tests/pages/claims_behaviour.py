@@ -1,18 +1,16 @@
-"""What a reader does on the page *Claims*, with the keyboard: filter, sort, search, open, link.
+"""What a reader does on the page *Claims*, with the keyboard: filter, sort, search, link.
 
-`check` is called by `in_chromium.py`; alone, this file checks the built book.
+`check` is called by `in_chromium.py`.
 """
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
-from playwright.sync_api import BrowserContext, Page, sync_playwright
+from playwright.sync_api import BrowserContext, Page
 
 PAGE = Path("book") / "generated" / "claims.html"
 SEEN = """() => [...document.querySelectorAll('.cde-claim')]
@@ -129,15 +127,6 @@ def follow_links(page: Page, address: str) -> Iterator[str]:
         yield "an address with values that no claim has shows an empty page"
 
 
-def open_details(page: Page, address: str) -> Iterator[str]:
-    page.goto(address)
-    fold = page.locator(".cde-claim details").first
-    fold.locator("summary").focus()
-    page.keyboard.press("Enter")
-    if not fold.evaluate("(one) => one.open"):
-        yield "the measurements of a claim do not open by keyboard"
-
-
 def check(window: BrowserContext, html: Path) -> list[str]:
     """What does not work on the page of claims.
 
@@ -146,27 +135,9 @@ def check(window: BrowserContext, html: Path) -> list[str]:
         html: the folder of the built book.
     """
     address = (html / PAGE).as_uri()
-    uses = (filter_by_keyboard, look_for_words, sort_claims, follow_links, open_details)
+    uses = (filter_by_keyboard, look_for_words, sort_claims, follow_links)
     page = window.new_page()
     try:
         return [f"claims: {said}" for use in uses for said in use(page, address)]
     finally:
         page.close()
-
-
-if __name__ == "__main__":
-    folder = Path(__file__).resolve().parents[2] / "book" / "_build" / "html"
-    with sync_playwright() as driver:
-        program = shutil.which("chromium")
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-quic"]
-        browser = driver.chromium.launch(executable_path=program, args=flags)
-        problems = [
-            said
-            for width in (1400, 390)
-            for said in check(
-                browser.new_context(viewport={"width": width, "height": 1000}), folder
-            )
-        ]
-        browser.close()
-    print("\n".join(problems) or "the page of claims does what it should")
-    sys.exit(1 if problems else 0)

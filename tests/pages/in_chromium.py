@@ -8,8 +8,7 @@ figure and the strip below it on the first screen; on a telephone the figure is 
 than a screen and not to be scrolled. The search finds what it is asked for, and folds open
 from the keyboard.
 
-Pictures of the pages go to book/_build/pictures with `--pictures`. Without Chromium the check is
-skipped, and says so.
+Without Chromium the check is skipped, and says so.
 
 Cost: four minutes on two cores, each with a browser of its own.
 """
@@ -138,7 +137,7 @@ def is_chapter(page: Path) -> bool:
     return "executed" in page.relative_to(HTML).parts
 
 
-def look(window: BrowserContext, path: Path, theme: Theme, picture: Path | None) -> list[str]:
+def look(window: BrowserContext, path: Path, theme: Theme) -> list[str]:
     """What is wrong with a page in a window of one width and theme."""
     page = window.new_page()
     try:
@@ -161,8 +160,6 @@ def look(window: BrowserContext, path: Path, theme: Theme, picture: Path | None)
             page.evaluate(AXE.read_text(encoding="utf-8"))
             said = page.evaluate(VIOLATIONS, AXE_RULES[theme])
             complaints += [f"axe-core: {one[:600]}" for one in said]
-        if picture is not None:
-            page.screenshot(path=picture, full_page=True)
         return complaints
     finally:
         page.close()
@@ -198,7 +195,7 @@ def browser(program: str) -> Iterator[Browser]:
             opened.close()
 
 
-def look_at(views: Sequence[View], program: str, pictures: bool) -> list[str]:
+def look_at(views: Sequence[View], program: str) -> list[str]:
     """What is wrong with some views, in a browser of their own."""
     problems = []
     with browser(program) as opened:
@@ -210,11 +207,9 @@ def look_at(views: Sequence[View], program: str, pictures: bool) -> list[str]:
             for theme in THEMES
         }
         for page, name, theme in views:
-            relative = page.relative_to(HTML)
-            file = f"{'-'.join(relative.with_suffix('').parts)}-{name}-{theme}.png"
-            picture = HTML.parent / "pictures" / file if pictures else None
-            complaints = look(windows[name, theme], page, theme, picture)
-            problems += [f"{relative} ({name}, {theme}): {one}" for one in complaints]
+            complaints = look(windows[name, theme], page, theme)
+            view = f"{page.relative_to(HTML)} ({name}, {theme})"
+            problems += [f"{view}: {one}" for one in complaints]
     return problems
 
 
@@ -255,7 +250,6 @@ def open_folds(window: BrowserContext) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pictures", action="store_true", help="keep a picture of each page")
     parser.add_argument("--only", default="", help="pages with this in their path alone")
     options = parser.parse_args()
     names = ("chromium", "chromium-browser", "google-chrome")
@@ -278,12 +272,10 @@ def main() -> int:
     # one page of source code looks like another, but for the length of its names
     views = [view for view in every if not is_source(view[0]) or view[1:] == ("narrow", "light")]
     parts = [views[start : start + 16] for start in range(0, len(views), 16)]
-    look_now = partial(look_at, program=program, pictures=options.pictures)
     with ProcessPoolExecutor(os.cpu_count()) as workers:
-        every_part = tqdm(
-            workers.map(look_now, parts), "pages in Chromium", len(parts), mininterval=10
-        )
-        problems += [one for part in every_part for one in part]
+        found = workers.map(partial(look_at, program=program), parts)
+        shown = tqdm(found, "pages in Chromium", len(parts), mininterval=10)
+        problems += [one for part in shown for one in part]
     problems += use(program)
     good = f"{len(pages)} pages are fit to be read: {len(views)} views without a complaint"
     print("\n".join(problems) or good)

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-import io
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -28,7 +26,6 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -40,22 +37,16 @@ from safetensors.torch import save
 
 import cde
 from cde.adaptation import adapted, tempered
-from cde.batching.clustering import cluster_vectors
 from cde.batching.packing import BatchSampler
 from cde.corpus.files import Source, read_source
-from cde.data import Pairs, RetrievalSet
+from cde.data import RetrievalSet
 from cde.models import BiEncoderConfig, ContextualConfig
-from cde.models.contextual import random_texts
 from cde.models.weights import read_config, read_weights
 from cde.retrieval import rerank, score_queries
-from cde.storage import write_sealed
 from cde.training.loss import contrastive_loss
-from cde.training.runs import run_key
 from cde_book.checkout import PACKAGES
 from cde_book.ledger import read_ledger
-from cde_book.parameters import Parameter, declared_parameters, parse_assignments
-from cde_studies.collections import manuals
-from cde_studies.collections.installed import kept_table
+from cde_book.parameters import Parameter, parse_assignments
 from cde_studies.motivation.linear_readers import fit_reader
 
 PACKAGE = Path(cde.__file__).resolve().parent
@@ -479,27 +470,6 @@ def use_index(case: Any) -> None:
     repr(index), index.fingerprint
 
 
-def read_carried(case: Any) -> None:
-    """A table of manuals that was made elsewhere, in a folder of data of its own."""
-    columns, sealed, damage = case
-    usual = {"repeats": "", "part": "train"}
-    frame = pd.DataFrame({name: [usual.get(name, "text")] * 2 for name in columns})
-    frame.attrs["fingerprint"] = "toy"
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer)
-    with folder() as place, mock.patch.dict(os.environ, {"CDE_DATA": str(place)}):
-        path = place / "manuals.parquet.sealed"
-        (write_sealed if sealed else Path.write_bytes)(path, buffer.getvalue())
-        path.write_bytes(damage + path.read_bytes())
-        kept_table.cache_clear()
-        manuals._by_corpus.cache_clear()
-        try:
-            cde.load_pairs("manuals").fingerprint  # noqa: B018
-        finally:
-            kept_table.cache_clear()
-            manuals._by_corpus.cache_clear()
-
-
 def judge(case: Any) -> None:
     """Judgements in any form, a file too, of the toy set."""
     kind, given = case
@@ -572,8 +542,6 @@ packing = {
     "cross_domains": mostly(True, False),
 }  # fmt: skip
 
-MANUALS_COLUMNS = ["corpus", "id", "query", "document", "repeats", "family", "part"]
-
 TARGETS: dict[str, Target] = {
     "tempered": Target(
         lambda case: tempered(*case[0], **case[1]),
@@ -587,21 +555,6 @@ TARGETS: dict[str, Target] = {
             optional={"queries": mostly(None, text_lists, ["a", "cc"]), "sample": mostly(256, 1), "seed": mostly(0), "strength": mostly(0.5, 0), "reader": mostly(None, READER)},
         ),
         ("encoder", "documents", "queries", "sample", "seed", "strength", "shrunk", "reader", "rank", "texts", "Toy"), 60,
-    ),
-    "fit_reader": Target(
-        lambda case: fit_reader(**case),
-        st.fixed_dictionaries({"documents": vectors(), "queries": vectors()}, optional={"ridge": mostly(0.03, 1.0)}),
-        ("documents", "queries", "ridge"), 40,
-    ),
-    "random_texts": Target(
-        lambda case: random_texts(**case),
-        st.fixed_dictionaries({"count": mostly(0, 3)}, optional={"seed": mostly(0, np.random.default_rng(0))}),
-        ("count", "seed"),
-    ),
-    "a table made elsewhere": Target(
-        read_carried,
-        st.tuples(st.lists(st.sampled_from(MANUALS_COLUMNS), unique=True).map(lambda some: some) | st.just(MANUALS_COLUMNS), st.booleans(), st.sampled_from([b"", b"", b"", b"x"])),
-        ("manuals.parquet.sealed", "manuals"),
     ),
     "judgements": Target(
         judge,
@@ -658,11 +611,6 @@ TARGETS: dict[str, Target] = {
         st.fixed_dictionaries({"config": anything}, optional={"pairs": anything, "plan": anything}),
         ("config",),
     ),
-    "run_key": Target(
-        lambda case: run_key(cde.TrainConfig(), Pairs(["a"] * 4, ["b"] * 4), **case),
-        some(hard_negatives=mostly([[0]] * 4, anything), plan=mostly([[0, 1]], anything), loss=anything),
-        ("hard_negatives", "plan", "loss"),
-    ),
     "BiEncoderConfig": Target(
         lambda case: BiEncoderConfig(**case),
         one_or_two(defaults(BiEncoderConfig)),
@@ -681,11 +629,6 @@ TARGETS: dict[str, Target] = {
         ),
         ("setting",), 60,
     ),
-    "a parameters cell": Target(
-        lambda case: declared_parameters(case, "toy.py"),
-        st.one_of(st.sampled_from(["seed: Seed = 0  # the seed", "a: list[int] = [1]\nb: str = ''", "c: Share | None = None", "seed: Seed = -1", "x", "x = 1", "x: What = 1", "x: int = f()", "x: list[int] = [", "x: int = 'a'", "\0", "x: 1/0 = 1", "x: () = 1", "x.y: int = 1", "x: list = 1", "(" * 300]), letters),
-        ("toy.py", "parameter"),
-    ),
     "read_ledger": Target(load_ledger, ledgers, ("claims.yml",), 60),
     "weights of a folder": Target(
         read_folder,
@@ -699,11 +642,6 @@ TARGETS: dict[str, Target] = {
     "cluster_pairs": Target(
         lambda case: cde.cluster_pairs(**case),
         st.fixed_dictionaries(pair_vectors, optional=grouping),
-        ("vectors", "pairs", *grouping), 40,
-    ),
-    "cluster_vectors": Target(
-        lambda case: cluster_vectors(**case),
-        st.fixed_dictionaries({"vectors": vectors()}, optional=grouping),
         ("vectors", "pairs", *grouping), 40,
     ),
     "pack_batches": Target(

@@ -24,13 +24,11 @@ from cde.data.sets import LARGEST_GRADE
 from cde.retrieval import rank, rerank, score_queries
 from cde.training.loss import contrastive_loss
 from cde.validation import group_numbers
-from cde_book.ledger import read_ledger
 
-Vectors = np.ndarray[Any, Any]
 WriteBeir = Callable[..., Path]
 
 TOY = cde.RetrievalSet(["d1", "d2", "d3"], ["a", "b", "c"], ["q"], ["x"], {"q": {"d2": 1}})
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
 
 
 class Gives:
@@ -54,14 +52,11 @@ BAD = [
         np.full((3, 2), NAN),
         "of 3 documents, 3 have numbers that are not finite, the first in row 0",
     ),
-    ([[1, 0], [1, INF], [0, 1]], "1 have numbers that are not finite, the first in row 1"),
     ([[1, 0], [0, 1], [0, 0]], "of 3 documents, 1 have only zeros, the first in row 2"),
     ([[1, 0], [1e30, 1e30], [0, 1]], "1 have lengths that single precision cannot multiply"),
     (np.ones((2, 2)), r"shape \(2, 2\) for 3 documents; expected \(3, 2\)"),
     (np.ones((3, 4)), r"shape \(3, 4\) for 3 documents; expected \(3, 2\)"),
-    (np.ones(3), r"shape \(3,\) for 3 documents"),
     ([["a", "b"]] * 3, "no vectors for 3 documents"),
-    ([[1], [1, 2], [3]], "no vectors for 3 documents"),
     (None, "no vectors for 3 documents"),
 ]
 
@@ -125,9 +120,7 @@ def test_ids_that_trec_eval_cannot_hold_are_refused(name: str) -> None:
             cde.RetrievalSet(documents=["a"], queries=["b"], qrels={}, name="toy", **given_to)
 
 
-@pytest.mark.parametrize(
-    "grade", [10**20, 2**40, 2**31, LARGEST_GRADE + 1, -(2**40), 1.5, "1", None]
-)
+@pytest.mark.parametrize("grade", [10**20, LARGEST_GRADE + 1, -(2**40), 1.5, "1", None])
 def test_grades_that_trec_eval_cannot_hold_are_refused(grade: Any) -> None:
     """2⁴⁰ scored nought, 10²⁰ ended the interpreter at the next call."""
     with pytest.raises(ValueError, match="toy: the grade of 'q' → 'd' must be .*; it is "):
@@ -187,7 +180,6 @@ def test_a_judgement_that_is_given_twice_and_agrees_counts_once(
     ("line", "message"),
     [
         ('{"_id": "d", "text": "a", "title": ["x"]}', '"title" must be a string or null'),
-        ('{"_id": "d", "text": "a", "title": []}', '"title" must be a string or null'),
         (r'{"_id": "d", "text": "a \ud83d"}', '"text" has half of a surrogate pair'),
         (r'{"_id": "\udc80", "text": "a"}', '"_id" has half of a surrogate pair'),
         (r'{"_id": "d\u0000", "text": "a"}', "an id must not hold NUL"),
@@ -223,17 +215,10 @@ PAIRS = cde.Pairs(["a", "b"], ["c", "d"])
     [
         (lambda: PAIRS.sample(-1), "size must be 0 or more; it is -1"),
         (lambda: PAIRS.sample(1.5), "size must be a whole number; it is 1.5"),
-        (lambda: PAIRS.sample_per_domain(-1), "size must be 0 or more; it is -1"),
-        (lambda: TOY.select_queries(-1), "size must be 0 or more; it is -1"),
-        (lambda: TOY.shrink(-1, 1), "documents must be 0 or more; it is -1"),
         (lambda: TOY.shrink(1, -1), "queries must be 0 or more; it is -1"),
         (
             lambda: cde.false_negatives(np.eye(2), np.eye(2), epsilon=NAN),
             "epsilon must be a finite number; it is nan",
-        ),
-        (
-            lambda: cde.false_negatives(np.eye(2), np.eye(2), threshold=NAN),
-            "threshold must be a finite number; it is nan",
         ),
         (
             lambda: contrastive_loss(torch.eye(2), torch.eye(2), symmetric="false"),  # type: ignore[arg-type]
@@ -244,8 +229,8 @@ PAIRS = cde.Pairs(["a", "b"], ["c", "d"])
             "domains must be strings or numbers; item 0 is None",
         ),
         (
-            lambda: cde.cluster_pairs(np.eye(2), np.eye(2), domains=["a", None]),  # type: ignore[list-item]
-            "domains must be strings or numbers; item 1 is None",
+            lambda: cde.Pairs(["a", "b"], ["c", "d"], ["x", None]),  # type: ignore[list-item]
+            "domains must be strings; item 1 is of type NoneType",
         ),
         (
             lambda: cde.pack_batches(np.zeros(4), 2, drop_last="no"),  # type: ignore[arg-type]
@@ -260,13 +245,8 @@ PAIRS = cde.Pairs(["a", "b"], ["c", "d"])
 def test_a_setting_that_would_be_taken_for_another_is_refused(
     call: Callable[[], Any], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         call()
-
-
-def test_a_domain_that_is_none_makes_no_pairs() -> None:
-    with pytest.raises(TypeError, match="domains must be strings; item 1 is of type NoneType"):
-        cde.Pairs(["a", "b"], ["c", "d"], ["x", None])  # type: ignore[list-item]
 
 
 @given(st.lists(st.one_of(st.text(max_size=2), st.integers(0, 3)), min_size=1, max_size=6))
@@ -285,15 +265,11 @@ def test_groups_are_equal_where_their_numbers_are(groups: list[str | int]) -> No
     ("settings", "message"),
     [
         ({"symmetric": "false"}, "symmetric must be true or false; it is 'false'"),
-        ({"share_negatives": 1}, "share_negatives must be true or false; it is 1"),
         ({"data": b"pydocs"}, "data must be text; it is b'pydocs'"),
-        ({"start": 3}, "start must be text; it is 3"),
         ({"filter_epsilon": NAN}, "filter_epsilon must be a finite number; it is nan"),
         ({"model": {"first_stage_mlp": "false"}}, "model: first_stage_mlp must be true or false"),
-        ({"model": {"null_token": 1}}, "model: null_token must be true or false"),
         ({"model": {"query_prefix": None}}, "model: query_prefix must be text; it is None"),
         ({"model": {"sequence_dropout": "0"}}, "model: sequence_dropout must be a finite number"),
-        ({"model": {"dropout": NAN}}, "model: dropout must be a finite number; it is nan"),
         ({"model": {"skip_instruction_until": -1}}, "skip_instruction_until must be 0 or more"),
         ({"model": {"pool": ["text"]}}, "model: pool must be one of text, all"),
         (
@@ -307,38 +283,7 @@ def test_every_setting_of_training_has_a_type(settings: dict[str, Any], message:
         cde.TrainConfig(**settings)
 
 
-# --- files of the book and of models
-
-CLAIM = (
-    "- {id: toy, paper: cde, part: p, place: q, wording: w, paper_value: v, paper_effect: null,\n"
-    "   test: t, unit: u, expect: {above: 0}, fixed: {date: 2026-11-22, order: before},\n"
-    "   chapter: null}\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (CLAIM.replace("above: 0", "above: .nan"), "toy: expect must have numbers"),
-        (CLAIM.replace("above: 0", "below: .inf"), "toy: expect must have numbers"),
-        (CLAIM.replace("above: 0", "above: true"), "toy: expect must have numbers"),
-        (
-            CLAIM.replace("paper_effect: null", "paper_effect: .nan"),
-            "toy: paper_effect must have numbers",
-        ),
-        (CLAIM.replace("{above: 0}", "[0]"), "toy: expect must be {above"),
-        ("claims: 3", "must hold a list"),
-        ("- toy", "entry 1 must be a mapping"),
-        ("- {", "cannot be read as YAML"),
-    ],
-)
-def test_a_ledger_that_is_none_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "claims.yml"
-    path.write_text(CLAIM)
-    assert read_ledger(path)["toy"].expect == {"above": 0}
-    path.write_text(text)
-    with pytest.raises(ValueError, match=f"claims.yml.*{message}"):
-        read_ledger(path)
+# --- files of models
 
 
 def test_weights_of_whole_numbers_are_refused(tmp_path: Path) -> None:

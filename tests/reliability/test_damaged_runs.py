@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import random
@@ -251,14 +250,3 @@ def test_a_disk_that_fills_up_is_told_with_the_path_and_leaves_nothing(
     assert f"{private_cache}{os.sep}runs" in said and "set CDE_CACHE" in said
     left = [path.name for path in private_cache.rglob("*") if path.is_file()]
     assert set(left) <= {".lock"}
-
-
-def test_a_read_only_store_is_told_with_the_path(
-    config: cde.TrainConfig, private_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: Any, **__: Any) -> None:
-        raise OSError(errno.EROFS, "Read-only file system", "x")
-
-    monkeypatch.setattr(torch, "save", refused)
-    with pytest.raises(PermissionError, match=r"checkpoint.pt \(Read-only.*set CDE_CACHE"):
-        train(config, PAIRS)

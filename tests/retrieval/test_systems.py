@@ -42,6 +42,16 @@ def several() -> RetrievalSet:
     return RetrievalSet(names, pairs.documents, list(judged), pairs.queries, judged)
 
 
+def evaluator_of(several: RetrievalSet, **options: Any) -> InformationRetrievalEvaluator:
+    return InformationRetrievalEvaluator(
+        dict(zip(several.query_ids, several.queries, strict=True)),
+        dict(zip(several.document_ids, several.documents, strict=True)),
+        {query: set(judged) for query, judged in several.qrels.items()},
+        write_csv=False,
+        **options,
+    )
+
+
 def test_scores_are_those_of_the_evaluator_of_sentence_transformers(
     model: SentenceTransformer, several: RetrievalSet
 ) -> None:
@@ -49,56 +59,35 @@ def test_scores_are_those_of_the_evaluator_of_sentence_transformers(
     query has more than 100 right documents (MAP would divide by another number), no id is both a
     query's and a document's (`drop_own` drops nothing).
     """
-    evaluator = InformationRetrievalEvaluator(
-        dict(zip(several.query_ids, several.queries, strict=True)),
-        dict(zip(several.document_ids, several.documents, strict=True)),
-        {query: set(judged) for query, judged in several.qrels.items()},
-        precision_recall_at_k=[5, 10],
-        write_csv=False,
-    )
-    theirs = evaluator(model)
-    names = {
-        "ndcg@10": "ndcg@10",
-        "map@100": "map@100",
-        "mrr@10": "mrr@10",
-        "recall@5": "recall@5",
-        "recall@10": "recall@10",
-        "p@10": "precision@10",
-    }
-    ours = cde.evaluate(model, several, list(names))
+    theirs = evaluator_of(several, precision_recall_at_k=[5, 10])(model)
+    names = ["ndcg@10", "map@100", "mrr@10", "recall@5", "recall@10", "p@10"]
+    ours = cde.evaluate(model, several, names)
     scores = [list(one.values()) for one in rank(model, several).values()]
     assert all(len(set(np.float32(one))) == len(one) for one in scores)
     assert ours == pytest.approx(
-        {name: theirs[f"cosine_{their}"] for name, their in names.items()}, abs=1e-6
+        {name: theirs[f"cosine_{name}".replace("_p@", "_precision@")] for name in names}, abs=1e-6
     )
     assert 0.1 < ours["ndcg@10"] < 0.9
 
 
 def test_its_evaluator_takes_our_encoders(several: RetrievalSet) -> None:
-    evaluator = InformationRetrievalEvaluator(
-        dict(zip(several.query_ids, several.queries, strict=True)),
-        dict(zip(several.document_ids, several.documents, strict=True)),
-        {query: set(judged) for query, judged in several.qrels.items()},
-        write_csv=False,
-    )
     encoder = cde.Surrogate()
-    theirs = evaluator(encoder)["cosine_ndcg@10"]
+    theirs = evaluator_of(several)(encoder)["cosine_ndcg@10"]
     assert theirs == pytest.approx(cde.evaluate(encoder, several)["ndcg@10"], abs=1e-6)
 
 
 def test_where_it_differs_from_the_evaluator_it_is_by_ties_and_by_ids_of_both_sides(
     model: SentenceTransformer,
 ) -> None:
-    texts = {"a": "red boats", "b": "red boats", "q": "a green house"}
-    queries = {"q": "a green house", "r": "boats"}
-    judged = {"q": {"a": 1}, "r": {"a": 1}}
-    evaluator = InformationRetrievalEvaluator(
-        queries, texts, {query: set(one) for query, one in judged.items()}, write_csv=False
-    )
-    assert evaluator(model)["cosine_mrr@10"] == pytest.approx((1 / 2 + 1) / 2)  # q, a, b; a, b, q
     collection = RetrievalSet(
-        list(texts), list(texts.values()), *map(list, zip(*queries.items(), strict=False)), judged
+        ["a", "b", "q"],
+        ["red boats", "red boats", "a green house"],
+        ["q", "r"],
+        ["a green house", "boats"],
+        {"q": {"a": 1}, "r": {"a": 1}},
     )
+    theirs = evaluator_of(collection)(model)
+    assert theirs["cosine_mrr@10"] == pytest.approx((1 / 2 + 1) / 2)  # q, a, b; a, b, q
     kept = cde.evaluate(model, collection, "mrr@10", drop_own=False)
     assert kept["mrr@10"] == pytest.approx((1 / 3 + 1 / 2) / 2)  # q, b, a; b, a, q
     dropped = cde.evaluate(model, collection, "mrr@10")
@@ -132,8 +121,6 @@ def test_it_is_compared_fused_and_indexed_as_other_systems_are(
     index.save(tmp_path / "index")
     again = cde.Index.load(tmp_path / "index", encoder=model)
     assert again.search("colours", depth=3).equals(index.search("colours", depth=3))
-    with pytest.raises(ValueError, match="pass the encoder that made the vectors"):
-        cde.Index.load(tmp_path / "index")
     with pytest.raises(ValueError, match="another encoder"):
         cde.Index.load(tmp_path / "index", encoder=SentenceTransformer(str(minilm_folder())))
 
@@ -173,7 +160,7 @@ def test_methods_of_their_own_for_queries_and_documents_are_used_where_there_are
     assert plain.asked == ["encode"]
 
 
-def test_what_gives_no_dense_vectors_is_refused(several: RetrievalSet) -> None:
+def test_what_gives_no_dense_vectors_is_refused() -> None:
     def giving(result: Any) -> Any:
         return as_encoder(SimpleNamespace(encode=lambda texts: result))
 
@@ -182,8 +169,3 @@ def test_what_gives_no_dense_vectors_is_refused(several: RetrievalSet) -> None:
             TypeError, match="expected one dense vector of floats for each of 2 texts"
         ):
             giving(result).encode_queries(["a", "b"])
-    for nothing in ("minilm", Counts, {}):
-        with pytest.raises(TypeError, match="cannot rank: expected encode_queries"):
-            cde.evaluate(nothing, several)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="str cannot rank"):
-        cde.Index(["a"], encoder="minilm")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cde.training import TrainConfig
-from cde_studies.encoder.faults import ARMS, Task, Unsynchronised, add_noise, train_arms
+from cde_studies.encoder.faults import ARMS, Task, add_noise, train_arms
 
 CONFIG = TrainConfig(
     architecture="bi-encoder",
@@ -53,10 +53,3 @@ def test_noise_is_a_share_of_each_matrix_and_leaves_vectors_alone() -> None:
     moved = (layer.weight.detach() - before["weight"]).std() / before["weight"].std()
     assert float(moved) == pytest.approx(0.2, rel=0.02)
     assert torch.equal(layer.bias, before["bias"])
-
-
-def test_unsynchronised_processes_keep_their_gradients() -> None:
-    parameter = nn.Parameter(torch.ones(2))
-    parameter.grad = torch.full((2,), 3.0)
-    Unsynchronised(rank=0, count=2).add_gradients([parameter])
-    assert parameter.grad.tolist() == [3.0, 3.0]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pairs_in_groups import unit
 
 from cde_studies.clustering.graphs import communities, neighbour_graph, outliers, spectral_clusters
 
 Vectors = NDArray[np.float32]
 CUTS: list[Callable[..., NDArray[np.int64]]] = [spectral_clusters, communities]
-
-
-def unit(vectors: NDArray[Any]) -> Vectors:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 def planted(groups: int, size: int, seed: int = 0) -> tuple[Vectors, Vectors, NDArray[np.int64]]:
@@ -103,11 +99,3 @@ def test_what_lies_apart_is_an_outlier_in_each_domain() -> None:
     assert np.flatnonzero(found).tolist() == apart
     assert not outliers(queries, documents, share=0).any()
     assert outliers(queries, documents, share=1).all()
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    queries, documents, _ = planted(2, 4)
-    with pytest.raises(ValueError, match="must both be"):
-        neighbour_graph(queries, documents[:-1], 1)
-    with pytest.raises(ValueError, match="domains must hold"):
-        communities(queries, documents, 4, domains=["a"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from pairs_in_groups import unit
 
 from cde.training.loss import contrastive_loss
 from cde_studies.clustering.greedy import greedy_plan
@@ -12,16 +13,10 @@ from cde_studies.clustering.greedy import greedy_plan
 TEMPERATURE = 0.05
 
 
-def unit(generator: np.random.Generator, rows: int, dim: int = 6) -> np.ndarray:
-    drawn = generator.standard_normal((rows, dim))
-    return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
-
-
 def near(generator: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Queries near their own documents."""
-    documents = unit(generator, rows)
-    queries = documents + 0.3 * unit(generator, rows)
-    return queries / np.linalg.norm(queries, axis=1, keepdims=True), documents
+    documents, noise = unit(generator.standard_normal((2, rows, 6)))
+    return unit(documents + 0.3 * noise), documents
 
 
 def loss(queries: np.ndarray, documents: np.ndarray, rows: list[int]) -> float:

@@ -70,8 +70,3 @@ def test_copies_of_the_own_document_are_no_negatives() -> None:
     )
     same = ["inside", "outside", "hardest_inside", "by_chance"]
     np.testing.assert_allclose(alone[same], twice[same], atol=1e-6)
-
-
-def test_what_is_no_cosine_is_refused() -> None:
-    with pytest.raises(ValueError, match="length 1"):
-        cosine_bounds(1.2, 0.5)

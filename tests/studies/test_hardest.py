@@ -103,16 +103,3 @@ def test_equal_epochs_meet_again_whole_and_a_last_odd_one_is_left_out() -> None:
     first = [np.array([0, 1]), np.array([2, 3])]
     other = [np.array([0, 2]), np.array([1, 3])]
     assert mates_met_again([first, first, first, other, first]).tolist() == [1, 0]
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda q, d: all_partitions(5, 2), "cannot be cut"),
-        (lambda q, d: direct_search(q, d, 1, np.random.default_rng(0)), "2 or more"),
-        (lambda q, d: objective_bounds(q, d, 9, 3, np.random.default_rng(0)), "must be 2 to 4"),
-    ],
-)
-def test_what_cannot_be_is_refused(call, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call(*unit_vectors(4))

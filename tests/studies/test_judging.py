@@ -86,13 +86,3 @@ def test_known_pairings_are_of_the_whole_set() -> None:
         (2, 0),
     ]
     assert judge().in_other_domains(asking, answering).tolist() == [False, True, False, True]
-
-
-def test_examples_are_drawn_of_each_class() -> None:
-    ones = np.ones((5, 2), np.float32)
-    drawn = judge().examples(ones, ones, [BATCH], count=2)
-    assert drawn["class"].value_counts().to_dict() == {
-        "known false negative": 2,
-        "called true negative": 2,
-        "open": 2,
-    }

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde_book import plots
 from cde_studies.batches.naming import telling_terms
 
 WORDS = ["anchor", "basket", "candle", "dragon", "engine", "feather", "garden", "hammer", "island"]
@@ -43,12 +41,6 @@ def test_a_word_that_all_texts_hold_is_never_telling(seed: int, size: int) -> No
     assert "everywhere" not in found[0] + found[1]
 
 
-def test_with_two_clusters_a_word_tells_of_one_at_most() -> None:
-    found = telling_terms(random_texts(50, 0), np.arange(50) % 2, count=100)
-    assert found[0] and found[1]
-    assert not set(found[0]) & set(found[1])
-
-
 def test_what_many_texts_hold_tells_more_than_what_one_holds() -> None:
     """Neither word occurs outside; plain odds would not tell them apart."""
     texts = ["common rare", "common", "common", "common", "blue", "blue", "blue", "blue"]
@@ -79,11 +71,3 @@ def test_a_number_without_texts_has_no_words_and_the_count_is_kept() -> None:
     found = telling_terms(random_texts(30, 1), np.repeat([0, 2], 15), count=2)
     assert [len(one) for one in found] == [2, 0, 2]
     assert telling_terms(random_texts(5, 1), np.zeros(5, np.int64)) == [[]]
-
-
-def test_a_table_shows_markup_as_text() -> None:
-    """The chapter shows texts of strangers beside these words."""
-    hostile = "<script>alert(1)</script><b onclick='x'>&amp;"
-    shown = plots.table(pd.DataFrame({"text": [hostile]}, index=[hostile])).markup
-    assert "<script" not in shown and "<b " not in shown
-    assert shown.count("&lt;script&gt;alert(1)&lt;/script&gt;&lt;b onclick='x'&gt;&amp;amp;") == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,9 +32,3 @@ def test_each_drawn_pair_stands_beside_one_of_its_hardest_where_one_is_free(
             assert members & set(hardest[drawn].tolist())
     drawn = plan[:, :half].ravel()[: n // half * half]
     assert len(set(drawn.tolist())) == len(drawn)  # an epoch draws no pair twice
-
-
-@pytest.mark.parametrize("size", [3, 12, 0])
-def test_an_odd_or_too_large_batch_is_refused(size: int) -> None:
-    with pytest.raises(ValueError, match="even"):
-        plan_with_hardest(np.zeros((10, 1), np.int64), size, 1)

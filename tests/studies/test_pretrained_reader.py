@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ import cde
 from cde.data import Pairs
 from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.results import pretrained_reader as module
-from cde_studies.results.frozen_encoder import with_reader
 
 TEXTS = ["a red boat", "green trees by the water", "the shortest path between two nodes"]
 
@@ -78,11 +76,3 @@ def test_no_text_that_it_is_tested_or_tuned_on_is_trained_on() -> None:
     assert not {*HELD_OUT, *module.VALIDATION} & set(pairs.domains)
     assert not set(cde.load_retrieval("pydocs").query_ids) & set(pairs.ids)
     assert len(pairs) > 10_000
-
-
-def test_a_config_that_trains_all_is_refused(vectors: Vectors, rich: Pairs) -> None:
-    config = replace(with_reader("smoke").base, trains="all")
-    with pytest.raises(ValueError, match="trains='reader'"):
-        module.train_reader(config, rich)
-    with pytest.raises(ValueError, match="from 0 .MiniLM. to 1"):
-        vectors(-0.5, None)

@@ -66,12 +66,6 @@ def test_a_bootstrap_of_few_values_is_no_surer_than_students() -> None:
     assert p_value(many, 0.0) == pytest.approx(2 * stats.norm.sf(2.0), rel=1e-3)
 
 
-def test_a_bound_on_the_edge_of_an_interval_has_a_p_value_of_five_per_cent() -> None:
-    interval = run_interval([1.0, 2.0, 4.0])
-    assert p_value(interval, interval.low) == pytest.approx(0.05)
-    assert p_value(interval, interval.high) == pytest.approx(0.05)
-
-
 def test_false_discoveries_stay_below_their_share() -> None:
     """Of what is called a discovery at 5 %, at most one in twenty is false, in the mean."""
     generator = np.random.default_rng(3)

@@ -51,16 +51,6 @@ def test_sizes_gains_and_cells_are_means_over_what_is_not_named(rows: pd.DataFra
     assert by_cluster[32].mean() == pytest.approx(100 * one.mean())
 
 
-def test_means_by_size_are_those_of_each_size(rows: pd.DataFrame) -> None:
-    means = SizeSweep(rows).means_by_size()
-    assert len(means) == 2 * 2 * (2 + 3)
-    line = means.query("encoder == 'bi-encoder' and `size of a` == 'batch' and size == 16")
-    expected = rows.query("encoder == 'bi-encoder' and batch_size == 16")
-    for filtered, value in zip(line["filtered"], line["ndcg points"], strict=True):
-        mean = expected[expected["filtered"] == filtered]["ndcg"].mean()
-        assert value == pytest.approx(100 * mean)
-
-
 def test_the_best_batch_is_placed_between_its_neighbours(rows: pd.DataFrame) -> None:
     sweep = SizeSweep(rows.assign(ndcg=rows["batch_size"] / 100))
     best = sweep.best_batch("bi-encoder", True, pairs_seen=1000)

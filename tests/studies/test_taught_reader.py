@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from cde.models import ContextualEncoder
 from cde.models.encoder import load_tokenizer
 from cde.training.preparation import Preparation
 from cde_studies.collections.pydocs import HELD_OUT
-from cde_studies.encoder.boilerplate import GradedBoilerplate
 from cde_studies.recipes import EvaluationSet
 from cde_studies.results.frozen_encoder import taught_recipe
 from cde_studies.results.movement import moved_between_corpora
@@ -52,26 +49,18 @@ def test_no_lesson_has_text_of_the_packages_that_are_searched() -> None:
 
 
 def test_corpora_that_need_reading_are_not_among_the_lessons() -> None:
-    seen = {word for text in SMALL.pairs.documents for word in text.split()}
+    def common(texts: list[str]) -> set[str]:
+        """Words of most texts."""
+        held = [set(text.split()) for text in texts]
+        return {word for word in set.union(*held) if np.mean([word in one for one in held]) > 0.6}
+
+    every = zip(SMALL.pairs.documents, SMALL.pairs.domains, strict=True)
+    lessons = [text for text, domain in every if domain.startswith("corpus ")]
+    taught = [common(lessons[start : start + 8]) for start in range(0, len(lessons), 8)]
     for test in SMALL.corpora():
-        held = [set(text.split()) for text in test.collection.documents]
-        boilerplate = {
-            word for word in set.union(*held) if np.mean([word in one for one in held]) > 0.6
-        }
-        assert test.where == "in"
-        assert boilerplate
-        lessons = [
-            set(text.split())
-            for text, domain in zip(SMALL.pairs.documents, SMALL.pairs.domains, strict=True)
-            if domain.startswith("corpus ")
-        ]
-        # common in a lesson: in most of its eight documents
-        for start in range(0, len(lessons), 8):
-            shares = {
-                word: np.mean([word in one for one in lessons[start : start + 8]])
-                for word in boilerplate & seen
-            }
-            assert all(share < 0.6 for share in shares.values())
+        boilerplate = common(test.collection.documents)
+        assert test.where == "in" and boilerplate
+        assert boilerplate.isdisjoint(set.union(*taught))
 
 
 def test_documents_move_only_through_an_open_gate() -> None:
@@ -96,12 +85,3 @@ def test_documents_move_only_through_an_open_gate() -> None:
     assert moved_between_corpora(model, sets) > 0.01
     with pytest.raises(ValueError, match="two corpora or more"):
         moved_between_corpora(model, sets[:1])
-
-
-def test_graded_lessons_differ_in_their_rules_and_take_three_times_as_long() -> None:
-    coarse, graded = (taught_recipe("laptop", None, one) for one in ("coarse", "graded"))
-    assert isinstance(graded.rules, GradedBoilerplate)
-    assert graded.rules.packages == coarse.rules.packages
-    assert graded.base == replace(coarse.base, steps=3 * coarse.base.steps)
-    given = SimpleNamespace(steps=7)
-    assert taught_recipe("laptop", given, "graded").base.steps == 7

@@ -99,14 +99,3 @@ def test_long_readers_read_equally_many_context_tokens() -> None:
     tokens = [one.context_size * one.vectors_per_document for one in long]
     assert len(long) == 3
     assert tokens == pytest.approx([6 * GameSettings().context_size] * 3, rel=0.03)
-
-
-def test_what_cannot_be_drawn_is_refused() -> None:
-    with pytest.raises(ValueError, match="takes 5 packages or more"):
-        text_words(PACKAGES[:4])
-    with pytest.raises(ValueError, match="docstrings with 3 words of the vocabulary are needed"):
-        GAME.draw(10**6, 1, generator())
-    with pytest.raises(ValueError, match="of 16 it has 17"):
-        TextGame(PACKAGES, boilerplate_in_document=17)
-    with pytest.raises(ValueError, match="which has 1"):
-        TextGame(PACKAGES, content_in_document=1)

@@ -1,11 +1,11 @@
-"""Small encoders with random weights: the seed decides them, and patterns and passes share them."""
+"""Small encoders with random weights: the seed decides them, and patterns share them."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from cde_studies.encoder.untrained import UNTRAINED_FAMILIES, untrained_encoder, untrained_published
+from cde_studies.encoder.untrained import UNTRAINED_FAMILIES, untrained_encoder
 
 
 @pytest.mark.parametrize("family", UNTRAINED_FAMILIES)
@@ -20,16 +20,3 @@ def test_patterns_have_the_weights_of_one_seed(family: str) -> None:
     assert not torch.equal(full.second_stage.null_embedding, other.second_stage.null_embedding)
     assert not full.training
     assert cached.config.attention == "cached"
-
-
-def test_two_published_passes_share_weights_and_give_other_vectors() -> None:
-    ids = torch.arange(1000, 1012)[None]
-    context = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        hub, train = (
-            untrained_published(variant, 4).cpu().second_stage(ids, None, context)
-            for variant in ("hub", "train")
-        )
-    assert hub.shape == train.shape == (1, 64)
-    assert (hub - train).abs().max() > 1e-3
-    assert untrained_published("v2", 4).config.second_backbone["model_type"] == "modernbert"

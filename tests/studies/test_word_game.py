@@ -50,13 +50,6 @@ def test_drift_says_how_much_of_the_boilerplate_stays(drift: float, kept: int) -
     assert all(len(words) == game.boilerplate for words in drawn)
 
 
-def test_words_and_texts_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ValueError, match="of 16 boilerplate words it has 17"):
-        WordGame(boilerplate_in_document=17)
-    with pytest.raises(ValueError, match="drift must be 0 to 1"):
-        WordGame(drift=2.0)
-
-
 def test_ndcg_is_trec_evals_where_nothing_is_tied() -> None:
     scores = torch.rand(30, 30, generator=generator())
     names = [f"d{one}" for one in range(30)]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-import pytest
 
 from cde.models import ContextualEncoder
 from cde_studies.results.word_weights import DocumentShares, shares_read, word_weights
@@ -72,9 +71,3 @@ def test_an_untrained_reader_reads_most_of_the_words_that_most_documents_hold() 
     assert storm > volcano + 0.1
     assert harbour < 1
     assert model.tokenizer.cls_token_id not in read.index
-
-
-def test_only_a_gated_reader_can_be_asked() -> None:
-    model = ContextualEncoder.from_backbone("minilm", layers=1, context_size=2)
-    with pytest.raises(ValueError, match="attention='gated'.*'full'"):
-        shares_read(model, ["a"], ["b", "c"])

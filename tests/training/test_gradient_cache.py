@@ -36,6 +36,12 @@ def batch(queries: int, hard: int, context: int, seed: int = 0) -> BatchTexts:
     return BatchTexts(rows(queries * (2 + hard)), rows(context))
 
 
+def contextual(family: str, **settings: Any) -> ContextualEncoder:
+    """An encoder for seven context documents, in training."""
+    backbones = {"first_backbone": BACKBONES[family], "second_backbone": BACKBONES[family]}
+    return ContextualEncoder(ContextualConfig(**backbones, context_size=7, **settings)).train()
+
+
 def gradients(
     model: Any, texts: BatchTexts, queries: int, masked: torch.Tensor, **options: Any
 ) -> dict[str, Any]:
@@ -80,18 +86,15 @@ def test_two_stages_three_chunks_and_more_of_unequal_size(
     family: str, attention: str, per_document: int
 ) -> None:
     torch.manual_seed(0)
-    config = ContextualConfig(
-        first_backbone=BACKBONES[family],
-        second_backbone=BACKBONES[family],
+    model = contextual(
+        family,
         attention=attention,
-        context_size=7,
         vectors_per_document=per_document,
         soft_prompt_tokens=0 if attention == "gated" else 2,
         first_stage_mlp=True,
         output_projection=True,
         sequence_dropout=0.0,
     )
-    model = ContextualEncoder(config).train()
     if model.second_stage.reader is not None:  # closed, its gate keeps gradients from the context
         model.second_stage.reader.gate.data.fill_(0.1)
     texts, masked = batch(queries=5, hard=1, context=7), torch.rand(5, 10) < 0.3
@@ -127,29 +130,13 @@ def test_gradients_are_those_of_plain_autograd_text_by_text(cache: bool) -> None
     assert_equal_gradients(stepped, {"loss": plain.loss.detach(), **alone})
 
 
-def test_a_bi_encoder_is_the_case_without_context() -> None:
-    torch.manual_seed(0)
-    model = BiEncoder(BiEncoderConfig(backbone=BACKBONES["bert"])).train()
-    texts, masked = batch(queries=7, hard=0, context=0), torch.zeros(7, 7, dtype=torch.bool)
-    whole = gradients(model, texts, 7, masked, chunk_tokens=10_000, cache=False)
-    assert_equal_gradients(gradients(model, texts, 7, masked, chunk_tokens=24, cache=True), whole)
-
-
 @pytest.mark.parametrize("attention", ["full", "cached"])
 def test_dropout_falls_the_same_way_when_a_chunk_runs_again(attention: str) -> None:
     """With dropout, the uncached computation of the same chunks in the same order draws the same
     numbers.
     """
     torch.manual_seed(0)
-    config = ContextualConfig(
-        first_backbone=BACKBONES["bert"],
-        second_backbone=BACKBONES["bert"],
-        attention=attention,
-        context_size=7,
-        dropout=0.2,
-        sequence_dropout=0.3,
-    )
-    model = ContextualEncoder(config).train()
+    model = contextual("bert", attention=attention, dropout=0.2, sequence_dropout=0.3)
     texts, masked = batch(queries=4, hard=1, context=7), torch.zeros(4, 8, dtype=torch.bool)
     cached = gradients(model, texts, 4, masked, chunk_tokens=24, cache=True)
 
@@ -178,17 +165,10 @@ def test_dropout_falls_the_same_way_when_a_chunk_runs_again(attention: str) -> N
 def test_the_work_of_a_step_counts_what_each_text_carries_of_the_context(
     attention: str, carried: int
 ) -> None:
-    config = ContextualConfig(
-        first_backbone=BACKBONES["bert"],
-        second_backbone=BACKBONES["bert"],
-        attention=attention,
-        context_size=7,
-        vectors_per_document=2,
-        soft_prompt_tokens=3,
-    )
+    model = contextual("bert", attention=attention, vectors_per_document=2, soft_prompt_tokens=3)
     texts = batch(queries=4, hard=1, context=5)
     own = sum(map(len, texts.texts)) + sum(map(len, texts.context))
-    assert tokens_in(ContextualEncoder(config), texts) == own + 12 * carried
+    assert tokens_in(model, texts) == own + 12 * carried
 
 
 def test_only_one_chunk_is_in_memory_at_a_time() -> None:
@@ -251,12 +231,3 @@ def test_the_generators_go_on_from_where_they_were() -> None:
         torch.testing.assert_close(torch.rand(2), first)
         torch.rand(5)
     torch.testing.assert_close(torch.rand(2), second)
-
-
-def test_chunks_without_a_first_stage_are_refused() -> None:
-    with pytest.raises(ValueError, match="first_stage"):
-        cached_backward(
-            [1], lambda chunk, _: torch.ones(1), lambda rows: rows.sum(), context_chunks=[1]
-        )
-    with pytest.raises(ValueError, match="no texts"):
-        cached_backward([], lambda chunk, _: torch.ones(1), lambda rows: rows.sum())

@@ -372,7 +372,7 @@ if "day" in sweeps:
     gains = longer.gain({"filtered": True}, {"filtered": False}, by=["seed", "set"])
     what = f"{BI}; profile day, out of domain, {longer.sets()} sets"
     found = claims.measure_runs(HELPS, gains, what, scale="day")
-    helped_by = found if longer.rows["seed"].nunique() > 1 else helped_by
+    helped_by = found if len(set(longer.rows["seed"])) > 1 else helped_by
 claims.measure_runs(HELPS, gain(CONTEXTUAL), f"{kinds[CONTEXTUAL]}; {over}", "exploratory")
 for cluster in (clusters[0], clusters[-1]):
     only = gain(BI, cluster_size=cluster)

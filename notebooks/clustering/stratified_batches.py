@@ -414,7 +414,11 @@ if ALONE in runs:
     shown["with questions alone"] = by_passages[ALONE]
 if SOURCES in set(runs[lead].rows["arm"]):
     shown["batches of one source"] = difference(runs[lead], DIFFERENCES[f"{SOURCES} − {SHUFFLED}"])
-gains_of = ", ".join(f"{name} {claims.shown(found)}" for name, found in shown.items())
+first, *others = [
+    f"{name} {claims.shown(found if place == 0 else getattr(found, 'estimate', found))}"
+    for place, (name, found) in enumerate(shown.items())
+]
+gains_of = ", ".join([first, *others])
 page.answer(f"NDCG@10 points over shuffled batches, without transformer layers: {gains_of}.")
 
 # %% [markdown]

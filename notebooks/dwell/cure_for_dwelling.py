@@ -377,7 +377,7 @@ first = "The preference for the beginning after training with passages first"
 left = page.mean_and_interval(left_of(ANYWHERE, FIRST), 2)
 page.answer(
     f"""{claims.apart(first, lean, "that with passages last")}; random places leave {left} of the
-    position sensitivity index."""
+    index."""
 )
 
 # %% [markdown]

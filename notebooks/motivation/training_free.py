@@ -383,8 +383,9 @@ page.in_numbers(
 # %% tags=["hide-cell"]
 elsewhere = ""
 if "judged" in searched:
-    judged = in_points(gain("judged", (TEMPERED, "own")))
-    elsewhere = f"; on judged collections it changes by {judged}"
+    judged = gain("judged", (TEMPERED, "own"))
+    chance = " (chance could explain it)" if judged.low < 0 < judged.high else ""
+    elsewhere = f"; on judged collections it changes by {judged.estimate:+.1f}{chance}"
 page.answer(
     f"""MiniLM gains {in_points(read)} points of NDCG@10 by reading an unseen manual's documents,
     {over_other.estimate:.1f} over reading another manual's{elsewhere}."""

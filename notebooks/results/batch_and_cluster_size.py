@@ -438,8 +438,8 @@ claims.verdicts()
 largest = "day" if ("day", next(iter(GAINS))) in drawn else profile
 found = [claims.shown(difference(sweeps[largest], pair, encoder=BI)) for pair in GAINS.values()]
 page.answer(
-    f"""NDCG@10 points with clusters of {clusters[0]} minus clusters of {clusters[-1]}: {found[0]}
-    with the filter, {found[1]} without it."""
+    f"""NDCG@10 points, smallest clusters minus largest: {found[0]} with the filter, {found[1]}
+    without it."""
 )
 
 # %% [markdown]

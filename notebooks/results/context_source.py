@@ -381,7 +381,7 @@ ignores = ": our encoder ignores its context" if "read its context" in claims.re
 another = "NDCG@10 with another corpus' documents"
 page.answer(
     f"""{claims.apart(another, others, "that with its own", "points")};
-    {claims.apart("with half as many it", fewer_by, "that with all", "points")}{ignores}."""
+    {claims.apart("that with half as many", fewer_by, "all", "points")}{ignores}."""
 )
 
 # %% [markdown]

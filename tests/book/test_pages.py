@@ -157,5 +157,5 @@ def test_a_verdict_that_the_correction_undoes_is_marked_below_the_answer(
     )
     own = [entry] if entry.is_fragile else []
     page = chapter_notebook(chapter, raw, log, own).cells[0].source
-    assert ("1 decided only without the correction" in page) is shown
+    assert ("1 decided, but not after correction" in page) is shown
     assert (html.escape(claim.wording) in page) is shown

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from cde.intervals import Interval, smallest_effect
+from cde_book import charts, plots
 from cde_book.account import account
 from cde_book.page import show_source
 from cde_book.records import records_at_other_profiles
@@ -55,6 +56,22 @@ def difference_table(
                 }
             )
     return pd.DataFrame(lines)
+
+
+def draw_differences(
+    runs: Mapping[str, Sweep], differences: Differences, /, **common: Any
+) -> tuple[Any, pd.DataFrame]:
+    """The differences that have an interval, drawn one below the other, and their numbers."""
+    found = {
+        (profile, name): interval
+        for profile, sweep in runs.items()
+        for name, pair in differences.items()
+        if isinstance(interval := difference(sweep, pair, **common), Interval)
+    }
+    with plots.figure(width=7.2, height=1.1 + 0.3 * len(found)) as (drawing, axis):
+        lines = {f"{name} ({profile})": interval for (profile, name), interval in found.items()}
+        charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0)
+    return drawing, charts.interval_table(found, ["profile", "difference"], "points")
 
 
 def difference(

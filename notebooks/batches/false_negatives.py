@@ -122,11 +122,10 @@ plots.show(
 # one seed that is recorded so far.
 
 # %%
-from cde.intervals import Interval
-from cde_book.differences import difference, difference_table, sweeps_at_profiles
+from cde_book.differences import difference_table, draw_differences, sweeps_at_profiles
 from cde_book.records import rows_of_record
 from cde_studies import recipes
-from cde_studies.results.sizes import sweep_sizes
+from cde_studies.results.sizes import long_recipe, sweep_sizes
 from cde_studies.sweeps import Sweep
 
 recipe = recipes.recipe(
@@ -170,21 +169,13 @@ GAINS = {
     )
     for size, name in {None: "all sizes", **{of: f"clusters of {of}" for of in clusters}}.items()
 }
-drawn = {
-    (of, name): found
-    for of, one in sweeps.items()
-    for name, pair in GAINS.items()
-    if isinstance(found := difference(one, pair, encoder=BI), Interval)
-}
-with plots.figure(width=7.2, height=1.1 + 0.3 * len(drawn)) as (drawing, axis):
-    lines = {f"{name} ({of})": found for (of, name), found in drawn.items()}
-    charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0)
+drawing, drawn = draw_differences(sweeps, GAINS, encoder=BI)
 
 # %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="What the bi-encoder gains from the filter. The paper prints no numbers.",
-    data=charts.interval_table(drawn, ["profile", "difference"], "points"),
+    data=drawn,
     answers="CDE Fig. 4",
     lead=True,
 )
@@ -365,14 +356,13 @@ over = (
 )
 helped_by = claims.measure_runs(HELPS, gain(BI), f"{BI}; {over}")
 if "day" in sweeps:
-    longer = sweeps["day"]
-    day = recipes.recipe("day", batch_size=128, steps=1000, warmup_steps=100)
+    longer, day = sweeps["day"], long_recipe()
     bm25 = rows_of_record("table1-floor", "hours").rows["bm25"].mean()
     display(gates.of_recipe("false_negatives", day, longer, scale="day", bm25=bm25))
     gains = longer.gain({"filtered": True}, {"filtered": False}, by=["seed", "set"])
     what = f"{BI}; profile day, out of domain, {longer.sets()} sets"
     found = claims.measure_runs(HELPS, gains, what, scale="day")
-    helped_by = found if len(set(longer.rows["seed"])) > 1 else helped_by
+    helped_by = found if "day" in set(drawn["profile"]) else helped_by
 claims.measure_runs(HELPS, gain(CONTEXTUAL), f"{kinds[CONTEXTUAL]}; {over}", "exploratory")
 for cluster in (clusters[0], clusters[-1]):
     only = gain(BI, cluster_size=cluster)

@@ -373,11 +373,11 @@ page.in_numbers(
 # %% tags=["hide-cell"]
 lean = apart(FIRST, LAST, "lean")
 lean = run_interval(lean) if len(lean) > 1 else float(lean.mean())
-first = "The preference for the beginning after training with passages first"
+first = "Trained with passages first, the preference for the beginning"
 left = page.mean_and_interval(left_of(ANYWHERE, FIRST), 2)
 page.answer(
     f"""{claims.apart(first, lean, "that with passages last")}; random places leave {left} of the
-    index."""
+    sensitivity index."""
 )
 
 # %% [markdown]

@@ -179,8 +179,7 @@ plots.table(pd.DataFrame({"query": sixteen.queries, "document": starts, "of": si
 # single run is exploratory.
 
 # %%
-from cde.intervals import Interval
-from cde_book.differences import difference, difference_table, sweeps_at_profiles
+from cde_book.differences import difference, difference_table, draw_differences, sweeps_at_profiles
 from cde_book.records import rows_of_record
 from cde_studies.intervals import share_interval
 from cde_studies.results import sizes as study
@@ -194,7 +193,7 @@ if len(batches) < 2:
 swept = {"batch_sizes": batches, "cluster_sizes": clusters}
 key = settings.only("seeds", "pairs_seen", **swept, contextual_attention=settings.attention)
 rows = page.experiment("batch-cluster-sweep", lambda: study.sweep_sizes(recipe, **key), key, recipe)
-day = recipes.recipe("day", batch_size=128, steps=1000, warmup_steps=100)
+day = study.long_recipe()
 if long_run:
     long = {"batch_sizes": [128], "cluster_sizes": [32, 512], "pairs_seen": 128_000}
     long |= settings.only("seeds", contextual_attention=None)
@@ -262,22 +261,14 @@ GAINS = {
     )
     for on, name in FILTERS.items()
 }
-drawn = {
-    (of, name): found
-    for of, one in sweeps.items()
-    for name, pair in GAINS.items()
-    if isinstance(found := difference(one, pair, encoder=BI), Interval)
-}
-with plots.figure(width=7.2, height=1.1 + 0.3 * len(drawn)) as (drawing, axis):
-    lines = {f"{name} ({of})": found for (of, name), found in drawn.items()}
-    charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0)
+drawing, drawn = draw_differences(sweeps, GAINS, encoder=BI)
 
 # %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="What the bi-encoder gains from small clusters, with the filter and without it. The "
     "paper's figures have no numbers.",
-    data=charts.interval_table(drawn, ["profile", "difference"], "points"),
+    data=drawn,
     answers="CDE Figs. 3 and 12",
     lead=True,
 )
@@ -435,7 +426,7 @@ for one, on in arms:
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-largest = "day" if ("day", next(iter(GAINS))) in drawn else profile
+largest = "day" if "day" in set(drawn["profile"]) else profile
 found = [claims.shown(difference(sweeps[largest], pair, encoder=BI)) for pair in GAINS.values()]
 page.answer(
     f"""NDCG@10 points, smallest clusters minus largest: {found[0]} with the filter, {found[1]}

@@ -19,7 +19,7 @@ import pandas as pd
 
 from cde.intervals import Interval
 from cde_studies.intervals import best_on_grid, correlation_interval
-from cde_studies.recipes import Recipe
+from cde_studies.recipes import Recipe, recipe
 from cde_studies.sweeps import Sweep, sweep
 
 
@@ -82,6 +82,11 @@ class SizeSweep(Sweep):
         best = self.by_size("batch", encoder, filtered).idxmax(axis=1)
         limits = np.log10([1, *self.sizes("batch"), pairs_seen])
         return best_on_grid(np.log10(best.astype(float)), limits.tolist())
+
+
+def long_recipe() -> Recipe:
+    """The recipe of the sweep's long run: a thousand updates of 128 pairs."""
+    return recipe("day", batch_size=128, steps=1000, warmup_steps=100)
 
 
 def sweep_sizes(

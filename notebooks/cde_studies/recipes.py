@@ -100,10 +100,13 @@ class Recipe:
         return pairs if self.base.pairs is None else pairs.sample(self.base.pairs, 0)
 
     def train(self, arm: Mapping[str, Any], seed: int) -> Run:
-        """The run of an arm, trained or read from the store."""
+        """The run of an arm (settings, and perhaps a `loss`), trained or read from the store."""
+        from cde.training.loss import contrastive_loss
         from cde.training.runs import train
 
-        return train(replace(self.base, **arm, pairs=None, seed=seed), self.pairs)
+        settings = {**arm, "pairs": None, "seed": seed}
+        loss = settings.pop("loss", contrastive_loss)
+        return train(replace(self.base, **settings), self.pairs, loss=loss)
 
     @cached_property
     def supervised_pairs(self) -> Pairs:

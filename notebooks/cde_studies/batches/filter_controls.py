@@ -1,0 +1,87 @@
+"""What a doubter would put in the filter's place: as many negatives left out of the loss, but not
+those that the surrogate finds.
+
+If negatives drawn at random do as well, the loss only wanted fewer; if those that the encoder
+scores highest itself do as well, no surrogate is needed. Copies of the labelled document stay out
+in every arm, as in training without the filter.
+
+Cost: that of a run for each arm and seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal
+from zlib import crc32
+
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from cde.training.loss import ContrastiveLoss, contrastive_loss
+from cde_studies.recipes import Recipe
+from cde_studies.sweeps import sweep
+
+#: cosine from which two documents of a batch count as the same text
+_COPY = 0.999
+
+
+def as_many_left_out(
+    queries: Tensor,
+    documents: Tensor,
+    temperature: float,
+    *,
+    masked: Tensor,
+    symmetric: bool,
+    hardness: float,
+    choice: Literal["random", "hardest"],
+) -> ContrastiveLoss:
+    """The loss without as many negatives of each query as the filter found: drawn at random, or
+    those that the encoder in training scores highest.
+    """
+    if choice == "random":  # from the batch alone, so that a resumed run draws the same
+        generator = torch.Generator().manual_seed(crc32(masked.cpu().numpy().tobytes()))
+        order = torch.rand(masked.shape, generator=generator).to(masked.device)
+    else:
+        asked, answers = (normalize(side.detach().float(), dim=-1) for side in (queries, documents))
+        order = asked @ answers.T
+    instead = as_many(masked, order, documents)
+    return contrastive_loss(
+        queries, documents, temperature, masked=instead, symmetric=symmetric, hardness=hardness
+    )
+
+
+def as_many(masked: Tensor, order: Tensor, documents: Tensor) -> Tensor:
+    """A mask with as many negatives in each row as `masked` `(n, m)`, those highest in `order`
+    `(n, m)`, and with those of `masked` that are copies of the labelled document.
+    """
+    rows = normalize(documents.detach().float(), dim=-1)
+    copies = masked & (rows[: len(masked)] @ rows.T > _COPY)
+    order = order.masked_fill(copies, -torch.inf)
+    order.fill_diagonal_(-torch.inf)  # the labelled document
+    places = order.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    return copies | (places < (masked & ~copies).sum(dim=1, keepdim=True))
+
+
+#: the filter, none, and what stands in its place
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    "filter": {"filter_epsilon": 0.0},
+    "none": {"filter_epsilon": None},
+    "random": {"filter_epsilon": 0.0, "loss": partial(as_many_left_out, choice="random")},
+    "hardest": {"filter_epsilon": 0.0, "loss": partial(as_many_left_out, choice="hardest")},
+    "margin": {"filter_epsilon": -0.05},
+}
+
+
+def train_controls(
+    recipe: Recipe, batch_size: int, cluster_size: int, steps: int, seed: int, seeds: int
+) -> pd.DataFrame:
+    """Rows of `sweep` for a bi-encoder with each of `ARMS`, on the sets out of domain."""
+    length = {"steps": steps, "warmup_steps": max(1, steps // 10)}
+    sizes = {"batch_size": batch_size, "cluster_size": cluster_size, **length}
+    shared = {"architecture": "bi-encoder", "batches": "cluster", **sizes}
+    arms = {name: {**shared, **arm} for name, arm in ARMS.items()}
+    tests = [test for test in recipe.tests() if test.where == "out"]
+    return sweep(arms, range(seed, seed + seeds), recipe, tests=tests)

@@ -1,0 +1,50 @@
+"""What stands in the filter's place leaves out as many negatives, and never an answer."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from cde_studies.batches import filter_controls
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries, documents of which 3 is a copy of 0, and a mask that knows the copy."""
+    generator = torch.Generator().manual_seed(0)
+    queries, documents = torch.randn(2, 12, 6, generator=generator)
+    documents[3] = documents[0]
+    masked = torch.rand(12, 12, generator=generator) < 0.3
+    masked[0, 3] = masked[3, 0] = True
+    masked.fill_diagonal_(False)
+    return queries, documents, masked
+
+
+def test_as_many_negatives_leave_the_loss_and_never_the_labelled_document() -> None:
+    queries, documents, masked = batch()
+    order = queries @ documents.T
+    instead = filter_controls.as_many(masked, order, documents)
+    assert torch.equal(instead.sum(1), masked.sum(1))
+    assert not instead.diagonal().any()
+    assert instead[0, 3] and instead[3, 0]  # copies of the labelled document stay out
+    for row in (1, 5):  # of the others, those that score highest
+        candidates = [column for column in range(12) if column != row]
+        highest = sorted(candidates, key=lambda column: -float(order[row, column]))
+        assert set(instead[row].nonzero().ravel().tolist()) == set(highest[: masked[row].sum()])
+
+
+def test_both_losses_leave_out_as_much_as_the_filter_and_draw_the_same_again() -> None:
+    queries, documents, masked = batch()
+    settings: dict[str, Any] = {"masked": masked, "symmetric": False, "hardness": 0.0}
+    losses: dict[str, float] = {}
+    for choice in ("random", "hardest"):
+        loss = functools.partial(
+            filter_controls.as_many_left_out, queries, documents, 0.1, choice=choice, **settings
+        )
+        found = loss()
+        assert found.masked == float(masked.sum()) / (12 * 11)
+        assert torch.equal(found.loss, loss().loss)
+        losses[choice] = float(found.loss)
+    # without its hardest negatives a loss is lowest
+    assert losses["hardest"] < losses["random"]

@@ -1,4 +1,4 @@
-"""Names in docstrings lead to their entries in the reference, and chapters to their pages.
+"""Names in docstrings lead to their entries in the reference.
 
 A word between single backticks is code; it is a link as well if `cde_book.reference` knows where
 it leads. A type or a name of another package stays plain code: there is no network at build time,
@@ -15,8 +15,7 @@ from sphinx import addnodes
 from sphinx.util.inspect import stringify_signature
 from sphinx.util.nodes import make_refnode
 
-from cde_book.chapters import chapters
-from cde_book.reference import link_chapters, read_reference
+from cde_book.reference import read_reference
 
 _PAGES = "book/generated/reference/"
 _ARRAY = re.compile(
@@ -41,10 +40,7 @@ def _name(role, rawtext, text, lineno, inliner, options=None, content=()):
 
 
 def _process_docstring(app, what, name, thing, options, lines):
-    text = "\n".join(lines)
-    if "chapter" in text:
-        text = link_chapters(text, chapters())
-    entry = read_reference().paths.get(name)
+    text, entry = "\n".join(lines), read_reference().paths.get(name)
     if entry is not None and entry.path != name:
         first, _, rest = text.partition("\n\n")
         text = f"{first}\n\nImported as ``{entry.path}``.\n\n{rest}"

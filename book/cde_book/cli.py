@@ -2,8 +2,8 @@
 
 cde run CHAPTER [-p name value]… [--profile P] [--out FILE.ipynb]
         [--fresh | --record [PROFILE/NAME] [--add]]
-cde book [--profile P] [--only CHAPTER]… [--fresh] [--pdf]
-cde claims [--json | --simulate] [--profile P]
+cde book [--profile P] [--only CHAPTER]… [--fresh]
+cde claims [--json] [--profile P]
 cde compare RERUN [RERUN]… [--profile P]
 cde list
 
@@ -33,7 +33,6 @@ def add_parsers(commands: Any) -> None:
     _add_run(commands)
     _add_book(commands)
     ledger = commands.add_parser("claims", help="print each claim of the papers with its verdict")
-    ledger.add_argument("--simulate", action="store_true", help="what each rule could have said")
     ledger.add_argument("--json", action="store_true", help="as JSON, with every measurement")
     ledger.add_argument(
         "--profile", choices=PROFILES, help="whose measurements (default: the last built)"
@@ -100,9 +99,6 @@ def _add_book(commands: Any) -> None:
         help="execute every chapter, stale or not, and use no record",
     )
     book.add_argument(
-        "--pdf", action="store_true", help="also print it, to book/_build/book.pdf, by Chromium"
-    )
-    book.add_argument(
         "--jobs",
         type=int,
         metavar="N",
@@ -155,7 +151,7 @@ def checks() -> Iterator[tuple[str, bool, str]]:
         project_root()
     except FileNotFoundError:
         return
-    from cde_book.records import proof_states, without_digest
+    from cde_book.records import proof_states
 
     differences = version_differences()
     yield "lock", not differences, ", ".join(differences[:5]) or "versions as the lock says"
@@ -164,9 +160,8 @@ def checks() -> Iterator[tuple[str, bool, str]]:
     held = sum(one.state == "holds" for one in states)
     waiting = len(states) - held - len(bad)
     later = f", {waiting} not compared here yet (`cde book --profile smoke`)" if waiting else ""
-    older = f", {count} have no digest" if (count := len(without_digest())) else ""
     gone = "".join(f"; {one.state.upper()}: {one.record}" for one in bad)
-    yield "records", not bad, f"{held} proofs hold{later}{older}{gone}"
+    yield "records", not bad, f"{held} proofs hold{later}{gone}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -47,10 +47,6 @@ def book(options: argparse.Namespace) -> int:
     selected = [find_chapter(name) for name in options.only] or chapters()
     for chapter in selected:
         chapter.check_parameters({"profile": options.profile})  # before anything starts
-    if options.pdf:
-        from cde_book.printed import find_chromium
-
-        find_chromium()
     # a second build waits for the first, and then has only to do what that one had not
     with alone(root / "book" / "executed" / ".lock", "this book"):
         return _build(selected, options, root)
@@ -79,10 +75,6 @@ def _build(selected: list[Chapter], options: argparse.Namespace, root: Path) -> 
     index = render(root)
     _tell_of_proofs(options.profile)
     print(f"the book is at {index}")
-    if options.pdf:
-        from cde_book.printed import print_book
-
-        print(f"the whole book to print is at {print_book(root)}")
     logs = [load_execution(chapter, options.profile) for chapter in chapters()]
     errors = {log.chapter: log.error for log in logs if log is not None} | errors
     if failed := [name for name, error in errors.items() if error]:
@@ -95,12 +87,12 @@ def _tell_of_proofs(profile: str) -> None:
     """Which records still stand, by name where they do not: proofs after a build that compares
     them, altered rows after each.
     """
-    from cde_book.records import proof_states, without_digest
+    from cde_book.records import proof_states
 
     states, compared = proof_states(), profile == "smoke"
     if compared:
         held = sum(one.state == "holds" for one in states)
-        print(f"records: {held} of {len(states)} proofs hold; {len(without_digest())} no digest")
+        print(f"records: {held} of {len(states)} proofs hold")
     for one in states:
         if one.state == "altered" or (compared and one.state != "holds"):
             print(f"  {one.state.upper()}: {one.record}: {one.reason}")
@@ -117,8 +109,6 @@ def claims(options: argparse.Namespace) -> int:
 
     profile = options.profile or _last_profile()
     entries = judged(profile, project_root())
-    if options.simulate:
-        return _simulate(entries)
     if options.json:
         rows = [_claim_row(entry) for entry in entries]
         print(json.dumps({"profile": profile, "claims": rows}, indent=1, ensure_ascii=False))
@@ -149,21 +139,6 @@ def _claim_row(entry: Judged) -> dict[str, object]:
         "by_construction": claim.by_construction,
         "measurements": [asdict(one) for one in entry.measurements],
     }
-
-
-def _simulate(entries: list[Judged]) -> int:
-    """Print what each rule could have said, in per cent of the draws."""
-    from cde_book.simulation import TRUTHS, chances
-
-    shown = ("holds", "contradicted")
-    print("% of draws in which the claim holds / is contradicted, if the truth is:")
-    print(f"{'claim':<46}{''.join(f'{truth:>20}' for truth in TRUTHS)}")
-    for entry in entries:
-        if entry.tests:
-            shares = chances(entry.claim, entry.tests).values()
-            cells = [" / ".join(str(of[name]) for name in shown) for of in shares]
-            print(f"{entry.claim.id:<46}{''.join(f'{cell:>20}' for cell in cells)}")
-    return 0
 
 
 def list_chapters(_: argparse.Namespace | None = None) -> int:

@@ -148,11 +148,6 @@ def proof_states() -> list[ProofState]:
     return [_state(path) for path in committed()]
 
 
-def without_digest() -> list[Path]:
-    """The records that are older than digests of rows."""
-    return [path for path in committed() if "digest" not in _load(path)]
-
-
 def record_state(path: Path) -> str:
     """A hash of a record and of what is known of its proof here."""
     if not path.exists():

@@ -4,8 +4,8 @@ the chapters that call it and back to them.
 What is public is what a module lists in `__all__`. Names are read from the sources by `ast` and
 nothing is imported, so that `cde book` does not load torch for a list of them. Sphinx imports the
 package when it renders (autodoc for signatures and docstrings, napoleon for their sections,
-viewcode for the sources). The extension `book/_ext/code_names.py` tells it which name or chapter a
-word in a docstring leads to.
+viewcode for the sources). The extension `book/_ext/code_names.py` tells it which name a word in a
+docstring leads to.
 
 Cost: half a second, once a process, and fifteen to twenty seconds of the first rendering, four of
 them the import of torch and transformers; later ones read again only the rooms that changed.
@@ -38,8 +38,6 @@ ROOMS = (
     "benchmark",
     "corpus",
 )
-#: chapters that a docstring names
-_CHAPTERS = re.compile(r"\bchapters?\s+(?:`\w+`(?:,\s+and\s+|,\s+|\s+and\s+|\s+or\s+)?)+")
 _PACKAGE = Path(cde.__file__).resolve().parent
 _Definition = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 
@@ -54,7 +52,6 @@ class Entry:
     kind: str
     summary: str
     short: bool
-    docstring: str
 
     @property
     def target(self) -> str:
@@ -162,7 +159,7 @@ class _Source:
             is_class = isinstance(node, ast.ClassDef)
             kind = "protocol" if "Protocol" in bases else "class" if is_class else "function"
             docstring = ast.get_docstring(node) or ""
-        return Entry(self.module, name, path, kind, _first_paragraph(docstring), short, docstring)
+        return Entry(self.module, name, path, kind, _first_paragraph(docstring), short)
 
 
 def _is_short(value: ast.expr) -> bool:
@@ -256,30 +253,13 @@ def names_used(chapter: Chapter) -> list[Entry]:
     return [used[path] for path in sorted(used)]
 
 
-def chapters_named(docstring: str) -> list[str]:
-    """The chapters that a docstring names, as in "used by the chapters `table1` and `packing`"."""
-    return re.findall(r"`(\w+)`", " ".join(_CHAPTERS.findall(docstring)))
-
-
-def link_chapters(docstring: str, known: Sequence[Chapter]) -> str:
-    """Make the chapters that a docstring names links to their pages, in reStructuredText."""
-    pages = {chapter.name: f"/book/executed/{chapter.part}/{chapter.name}" for chapter in known}
-
-    def linked(match: re.Match[str]) -> str:
-        name = match[1]
-        return f":doc:`{name} <{pages[name]}>`" if name in pages else match[0]
-
-    return _CHAPTERS.sub(lambda match: re.sub(r"`(\w+)`", linked, match[0]), docstring)
-
-
 def reference_pages(root: Path) -> dict[str, str]:
     """The pages of the reference: path below `book/generated` → Markdown."""
     reference, known = read_reference(), chapters(root)
     callers: dict[str, list[Chapter]] = {}
     for chapter in known:
         for entry in names_used(chapter):
-            if chapter.name not in chapters_named(entry.docstring):
-                callers.setdefault(entry.target, []).append(chapter)
+            callers.setdefault(entry.target, []).append(chapter)
     pages = {"package.md": render("package.md.j2", reference=reference)}
     for room, modules in reference.rooms.items():
         values = {"room": room, "modules": modules, "reference": reference, "callers": callers}

@@ -1,14 +1,12 @@
 """Render the pages with Jupyter Book, strictly, and check the HTML that results.
 
 Warnings are errors. After that each page is read again: every image needs an alternative text and a
-file, every link within the book a target, and nothing may be fetched from elsewhere. A script that
-is neither a file of the book nor written by the theme of the lock fails until it is entered below.
+file, every link within the book a target, and nothing may be fetched from elsewhere.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -20,31 +18,6 @@ from cde_book.checkout import project_root
 from cde_book.reference import read_reference, reference_files
 from cde_book.thumbnails import FOLDER
 
-#: the theme's own lines, blanks drawn together, each page's own name left out
-_THEME = frozenset(
-    {
-        'document.documentElement.dataset.mode = localStorage.getItem("mode") || "auto"; '
-        'document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";',
-        "DOCUMENTATION_OPTIONS.pagename = '';",
-        "DOCUMENTATION_OPTIONS.search_as_you_type = false;",
-        "kernelName = 'python3'",
-        "let toggleHintHide = 'Click to hide';",
-        "let toggleHintShow = 'Click to show';",
-        "let toggleOpenOnPrint = 'true';",
-        "var togglebuttonSelector = '.toggle, .admonition.dropdown';",
-        "// Activate the search field on page load "
-        'let searchInput = document.querySelector("form.bd-search input"); '
-        "if (searchInput) { searchInput.focus(); searchInput.select(); "
-        'console.log("[PST]: Set focus on search field."); }',
-    }
-)
-_BUTTONS = frozenset({"toggleFullScreen()", "window.print()"})
-#: types of a script that a browser runs; it keeps others as data
-_RUNS = ("", "module", "text/javascript", "application/javascript")
-#: elements that load or run something; none stands in a text of ours
-_ACTIVE = ("applet", "base", "embed", "frame", "iframe", "object")
-_PAGENAME = re.compile(r"pagename = '[\w./-]*'")
-_SCHEME = re.compile(r"(javascript|vbscript):|data:[^,]*(html|script)", re.IGNORECASE)
 _INPUTS = (
     "README.md",
     "_config.yml",
@@ -116,7 +89,7 @@ def render(root: Path | None = None) -> Path:
 
 
 class _Page(HTMLParser):
-    """What a page shows, leads to and fetches, and what could run on it and is not the book's."""
+    """What a page shows, leads to and fetches."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -125,8 +98,6 @@ class _Page(HTMLParser):
         self.links: list[str] = []
         self.fetched: list[str] = []
         self.anchors: set[str] = set()
-        self.foreign: list[str] = []
-        self._script: list[str] | None = None
         self.feed(text)
         self.close()
 
@@ -142,48 +113,16 @@ class _Page(HTMLParser):
         named = attributes.get("rel") in ("canonical", "search")
         if source and urlsplit(source).netloc and not named:
             self.fetched.append(source)
-        if tag == "script":
-            source, kind = attributes.get("src"), (attributes.get("type") or "").strip().lower()
-            self._script = [] if source is None and kind in _RUNS else None
-            address = urlsplit(source or "")
-            path = address.path.split("/")
-            is_ours = "_static" in path or path[-1] == "searchindex.js"
-            if source is not None and not address.netloc and not is_ours:
-                self.foreign.append(f"the script {source[:60]}, which is not a file of the book")
-        if tag in _ACTIVE:
-            self.foreign.append(f"the element {tag}")
-        if tag == "meta" and (attributes.get("http-equiv") or "").lower() == "refresh":
-            to = (attributes.get("content") or "").partition("=")[2]
-            if urlsplit(to).scheme or urlsplit(to).netloc:
-                self.foreign.append(f"a redirection to {to[:60]}")
-        for name, value in attributes.items():
-            if name.startswith("on") and value not in _BUTTONS:
-                self.foreign.append(f"the attribute {name} of {tag}: {(value or '')[:60]}")
-            # a browser reads over blanks and control characters in the name of a scheme
-            elif _SCHEME.match(re.sub(r"[\x00-\x20]", "", value or "")):
-                self.foreign.append(f"a script as the address in {name} of {tag}")
-
-    def handle_data(self, data: str) -> None:
-        if self._script is not None:
-            self._script.append(data)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "script" and self._script is not None:
-            text = _PAGENAME.sub("pagename = ''", " ".join("".join(self._script).split()))
-            if text not in _THEME:
-                self.foreign.append(f"a script: {text[:60]}")
-            self._script = None
 
 
 def check_html(folder: Path) -> list[str]:
     """What is wrong with the pages of a folder, one line each; empty if nothing is."""
-    pages, problems = {}, []
-    for path in sorted(folder.rglob("*.html")):
-        if "_static" in path.parts:
-            continue
-        pages[path.resolve()] = page = _Page(path.read_text(encoding="utf-8"))
-        name = path.relative_to(folder)
-        problems += [f"{name}: holds code of others: {one}" for one in page.foreign]
+    pages = {
+        path.resolve(): _Page(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.rglob("*.html"))
+        if "_static" not in path.parts
+    }
+    problems = []
     for path, page in pages.items():
         name = path.relative_to(folder.resolve())
         problems += [

@@ -10,16 +10,9 @@ from pathlib import Path
 import pytest
 
 import cde
-from cde_book.chapters import Chapter, chapters
+from cde_book.chapters import Chapter
 from cde_book.pages import write_pages
-from cde_book.reference import (
-    ROOMS,
-    chapters_named,
-    names_used,
-    read_reference,
-    reference_files,
-    reference_pages,
-)
+from cde_book.reference import ROOMS, names_used, read_reference, reference_files, reference_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,18 +36,6 @@ def listed(path: Path) -> set[str]:
     return set()
 
 
-def docstrings() -> list[tuple[str, str]]:
-    """Every docstring that a page of the reference shows."""
-    found = []
-    for path in reference_files():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-                name = getattr(node, "name", "")
-                if not name.startswith("_") and (text := ast.get_docstring(node)):
-                    found.append((f"{path.relative_to(ROOT)} {name}".strip(), text))
-    return found
-
-
 def test_every_public_name_is_on_exactly_one_page(pages: dict[str, str]) -> None:
     public = {name for path in reference_files()[1:] for name in listed(path)}
     entries = Counter(
@@ -74,15 +55,6 @@ def test_the_overview_has_the_names_of_cde_and_what_they_are(pages: dict[str, st
 def test_every_name_says_what_it_is() -> None:
     entries = [entry for some in read_reference().modules.values() for entry in some]
     assert [one.target for one in entries if not one.summary] == [], "a constant needs a '#:' above"
-
-
-def test_a_docstring_names_chapters_and_parts_that_exist() -> None:
-    known, parts = {one.name for one in chapters()}, {one.part for one in chapters()}
-    named = {(place, name) for place, text in docstrings() for name in chapters_named(text)}
-    assert {(place, name) for place, name in named if name not in known} == set()
-    for place, text in docstrings():
-        for names in re.findall(r"\bchapters? of ((?:`\w+`(?:, | and )?)+)", text):
-            assert set(re.findall(r"`(\w+)`", names)) <= parts, place
 
 
 def test_a_chapter_uses_what_it_imports_by_name_or_through_a_module(tmp_path: Path) -> None:

@@ -69,6 +69,13 @@ def bm25_scores(tests: Iterable[EvaluationSet]) -> pd.Series[float]:
     )
 
 
+def bm25_of_longer_runs() -> float:
+    """BM25's mean NDCG@10 in points on the judged collections of the profiles `hours` and `day`."""
+    record = rows_of_record("table1-floor", "hours")
+    assert record is not None
+    return float(record.rows["bm25"].mean())
+
+
 def share_moved(recipe: Recipe, profile: str) -> float | None:
     """How far documents move from their own to another corpus' context, as a share of the distance
     between documents; None without a record of this recipe's encoders.

@@ -124,7 +124,6 @@ plots.show(
 
 # %%
 from cde_book.differences import difference_table, draw_differences, sweeps_at_profiles
-from cde_book.records import rows_of_record
 from cde_studies import recipes
 from cde_studies.results.sizes import long_recipe, sweep_sizes
 from cde_studies.sweeps import Sweep
@@ -412,7 +411,7 @@ over = (
 helped_by = claims.measure_runs(HELPS, gain(BI), f"{BI}; {over}")
 if "day" in sweeps:
     longer, day = sweeps["day"], long_recipe()
-    bm25 = rows_of_record("table1-floor", "hours").rows["bm25"].mean()
+    bm25 = gates.bm25_of_longer_runs()
     display(gates.of_recipe("false_negatives", day, longer, scale="day", bm25=bm25))
     gains = longer.gain({"filtered": True}, {"filtered": False}, by=["seed", "set"])
     what = f"{BI}; profile day, out of domain, {longer.sets()} sets"

@@ -180,7 +180,6 @@ plots.table(pd.DataFrame({"query": sixteen.queries, "document": starts, "of": si
 
 # %%
 from cde_book.differences import difference, difference_table, draw_differences, sweeps_at_profiles
-from cde_book.records import rows_of_record
 from cde_studies.intervals import share_interval
 from cde_studies.results import sizes as study
 
@@ -360,7 +359,7 @@ gates.of_recipe("batch_and_cluster_size", recipe, results, updates=updates)
 # %%
 if "day" in sweeps:  # the bi-encoder alone; its collections are those of Table 1's longer runs
     many = study.SizeSweep(sweeps["day"].rows)
-    bm25 = rows_of_record("table1-floor", "hours").rows["bm25"].mean()
+    bm25 = gates.bm25_of_longer_runs()
     display(gates.of_recipe("batch_and_cluster_size", day, many, scale="day", bm25=bm25))
     what = f"profile day, out of domain, {many.sets()} sets"
     filtered, unfiltered = (many.gain_of_clusters(BI, on) for on in FILTERS)

@@ -34,6 +34,21 @@ def test_as_many_negatives_leave_the_loss_and_never_the_labelled_document() -> N
         assert set(instead[row].nonzero().ravel().tolist()) == set(highest[: masked[row].sum()])
 
 
+def test_what_counts_as_an_answer_is_drawn_near_and_no_longer_left_out() -> None:
+    queries, documents, masked = batch()
+    queries.requires_grad_()
+    loss = filter_controls.counted_as_answers(
+        queries, documents, 0.1, masked=masked, symmetric=False, hardness=0.0
+    )
+    (gradient,) = torch.autograd.grad(loss.loss, queries)
+    closer = (queries - 0.01 * gradient).detach()
+    answers = masked | torch.eye(12, dtype=torch.bool)
+    unit = torch.nn.functional.normalize
+    before, after = (unit(one) @ unit(documents).T for one in (queries.detach(), closer))
+    assert float((after - before)[answers].mean()) > 0 > float((after - before)[~answers].mean())
+    assert loss.masked == 0
+
+
 def test_both_losses_leave_out_as_much_as_the_filter_and_draw_the_same_again() -> None:
     queries, documents, masked = batch()
     settings: dict[str, Any] = {"masked": masked, "symmetric": False, "hardness": 0.0}

@@ -1,5 +1,5 @@
 """What a doubter would put in the filter's place: as many negatives left out of the loss, but not
-those that the surrogate finds.
+those that the surrogate finds; and what the surrogate finds counted as answers.
 
 If negatives drawn at random do as well, the loss only wanted fewer; if those that the encoder
 scores highest itself do as well, no surrogate is needed. Copies of the labelled document stay out
@@ -65,6 +65,22 @@ def as_many(masked: Tensor, order: Tensor, documents: Tensor) -> Tensor:
     return copies | (places < (masked & ~copies).sum(dim=1, keepdim=True))
 
 
+def counted_as_answers(
+    queries: Tensor,
+    documents: Tensor,
+    temperature: float,
+    *,
+    masked: Tensor,
+    symmetric: bool,
+    hardness: float,
+) -> ContrastiveLoss:
+    """The loss in which what the filter finds is an answer, and not left out."""
+    answers = masked | torch.eye(*masked.shape, dtype=torch.bool, device=masked.device)
+    return contrastive_loss(
+        queries, documents, temperature, positives=answers, symmetric=symmetric, hardness=hardness
+    )
+
+
 #: the filter, none, and what stands in its place
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "filter": {"filter_epsilon": 0.0},
@@ -72,6 +88,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     "random": {"filter_epsilon": 0.0, "loss": partial(as_many_left_out, choice="random")},
     "hardest": {"filter_epsilon": 0.0, "loss": partial(as_many_left_out, choice="hardest")},
     "margin": {"filter_epsilon": -0.05},
+    "answers": {"filter_epsilon": 0.0, "loss": counted_as_answers},
 }
 
 

@@ -1,10 +1,10 @@
 """What each precision of embedding is worth on a machine: speed and cosine, as ratios in one run.
 
 Documents of pydocs at their own lengths through MiniLM, in batches by length as `encode_texts`
-makes them: float32, bfloat16, int8 (`cde.products`), and, for comparison, torch's
-`quantize_dynamic`; each in batches of as many tokens as the library takes, and of so many as
-`--batch-tokens` names. Then what share of such batches is padding, and what share of the time goes
-into the tokenizer. Rounds alternate, so that a machine that slows down slows all.
+makes them: float32 and bfloat16, and, for comparison, torch's `quantize_dynamic` in int8; each in
+batches of as many tokens as the library takes, and of so many as `--batch-tokens` names. Then what
+share of such batches is padding, and what share of the time goes into the tokenizer. Rounds
+alternate, so that a machine that slows down slows all.
 
 `--openvino` adds what a user may take in place of all: the same weights in OpenVINO, in float32, in
 int8 with ranges taken of each text (128 numbers at a time), and in int8 with fixed ranges, taken of
@@ -130,9 +130,7 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--max-tokens", type=int, default=256)
-    parser.add_argument(
-        "--only", nargs="+", default=["float32", "bfloat16", "int8", "quantize_dynamic"]
-    )
+    parser.add_argument("--only", nargs="+", default=["float32", "bfloat16", "quantize_dynamic"])
     parser.add_argument("--openvino", action="store_true")
     parser.add_argument("--batch-tokens", type=int, nargs="+", default=[])
     options = parser.parse_args()

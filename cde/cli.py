@@ -41,11 +41,11 @@ __all__ = ["main"]
 Check = tuple[str, bool, str]  # what is checked, whether it is well, what was found
 #: what a class of machine is fast at; `benchmarks/precision.py` measures it
 _CLASSES = {
-    "cuda": "a GPU: bfloat16 is faster than float32, and int8 is for CPUs",
-    "bfloat16": "a CPU of class bfloat16 (AMX or AMD's AVX512-BF16): faster than float32 and int8",
-    "avx512": "a CPU of class avx512: bfloat16 is slow, and int8 embeds faster than float32",
-    "avx2": "a CPU of class avx2: bfloat16 is slow, and int8 embeds faster on some of them alone",
-    "other": "another CPU: whether bfloat16 and int8 are faster than float32 was not measured",
+    "cuda": "a GPU: bfloat16 is faster than float32",
+    "bfloat16": "a CPU of class bfloat16 (AMX or AMD's AVX512-BF16): bfloat16 is faster",
+    "avx512": "a CPU of class avx512: bfloat16 is slower than float32",
+    "avx2": "a CPU of class avx2: bfloat16 is slower than float32",
+    "other": "another CPU: whether bfloat16 is faster than float32 was not measured",
 }
 _LOCKS = {
     "own": "other machines do not see this one's locks in the cache, by the options of its mount: "
@@ -97,7 +97,7 @@ def _add_index(commands: Any) -> None:
     add("--model", default="minilm", metavar="M", help="minilm (default), bm25, a model's folder")
     add("--context", type=int, metavar="N", help="documents that a contextual model reads")
     add("--max-tokens", type=int, metavar="N", help="cut texts for minilm to so many tokens")
-    chosen = ("auto", "bfloat16", "float32", "int8")
+    chosen = ("auto", "bfloat16", "float32")
     add("--precision", default="auto", choices=chosen, help="of embedding and search (cde doctor)")
     add("--replace", action="store_true", help="replace another index there")
     ways = ("chunk", "warn", "error", "truncate")

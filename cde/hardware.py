@@ -1,8 +1,6 @@
 """What computes here: the device, the precision that "auto" stands for, and the threads.
 
-`$CDE_PRECISION` may be set to `float32`, `bfloat16` or `int8` to say what "auto" is. By itself it
-is never int8. Where int8 is asked for, texts are embedded in it (`cde.products`), and training is
-in float32, since whole numbers have no gradient.
+`$CDE_PRECISION` may be set to `float32` or `bfloat16` to say what "auto" is.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import Literal, get_args
 
 from cde.validation import checked_text, shown
 
-Precision = Literal["auto", "bfloat16", "float32", "int8"]
+Precision = Literal["auto", "bfloat16", "float32"]
 
 
 @lru_cache(maxsize=1)  # to ask takes most of a millisecond, and attention asks in every layer
@@ -56,13 +54,13 @@ def cpu_class() -> Literal["avx2", "avx512", "bfloat16", "cuda", "other"]:
     return "avx512" if has.get("avx512_f") else "avx2" if has.get("avx2") else "other"
 
 
-def chosen_precision(precision: str) -> Literal["bfloat16", "float32", "int8"]:
-    """What texts are embedded in: "auto" is bfloat16 where that is fast and float32 elsewhere."""
+def chosen_precision(precision: str) -> Literal["bfloat16", "float32"]:
+    """What is computed in: "auto" is bfloat16 where that is fast and float32 elsewhere."""
     own = os.environ.get("CDE_PRECISION", "auto")
     for name, given in (("precision", precision), ("CDE_PRECISION", own)):
         if not isinstance(given, str) or given not in get_args(Precision):
             raise ValueError(
-                f"{name} must be 'auto', 'bfloat16', 'float32' or 'int8'; it is {shown(given)}"
+                f"{name} must be 'auto', 'bfloat16' or 'float32'; it is {shown(given)}"
             )
     if precision == "auto":
         precision = own
@@ -73,23 +71,12 @@ def chosen_precision(precision: str) -> Literal["bfloat16", "float32", "int8"]:
 
 def half_precision(precision: str) -> bool:
     """Whether to train, or to compute a loss, in bfloat16; in float32 otherwise."""
-    if precision == "int8":
-        raise ValueError(
-            "precision must be 'auto', 'bfloat16' or 'float32' here; it is 'int8', which is for "
-            "embedding texts alone: whole numbers have no gradient"
-        )
     return chosen_precision(precision) == "bfloat16"
 
 
-def trained_in(precision: str) -> str:
-    """What a run is computed in, a part of its key: vectors in int8 make other batches."""
-    word = "bfloat16" if half_precision(precision) else "float32"
-    return f"{word}, embeddings in int8" if chosen_precision("auto") == "int8" else word
-
-
 def tokens_at_once(device_type: str, precision: str) -> int:
-    """Tokens of texts that are embedded at once. A GPU wants many; a CPU is faster, in float32 and
-    int8, where what stands between two layers stays near it (`benchmarks/precision.py`).
+    """Tokens of texts that are embedded at once. A GPU wants many; a CPU is faster, in float32,
+    where what stands between two layers stays near it (`benchmarks/precision.py`).
     """
     if device_type == "cuda":
         return 131_072

@@ -4,11 +4,11 @@ CDE uses a surrogate wherever no trained encoder exists yet: to cluster pairs (�
 filter false negatives (Eq. 4, nomic-embed there), to truncate the small benchmark (§10.9). Offline,
 MiniLM stands in for both.
 
-Matrix products run in bfloat16 where that is fast, at a cosine above 0.9999 to the float32 vectors;
-where it is slow, `precision="int8"` is a choice, at a cosine above 0.99. Every vector is kept under
-the cache folder (`VectorStore`), by model, settings, versions of what computes, and text, so that
-no text is embedded twice. In bfloat16 a text's vector depends, in its fourth decimal, on how its
-batch was padded: the first computation is kept, so a rerun on the same cache gives the same bits.
+Matrix products run in bfloat16 where that is fast, at a cosine above 0.9999 to the float32 vectors.
+Every vector is kept under the cache folder (`VectorStore`), by model, settings, versions of what
+computes, and text, so that no text is embedded twice. In bfloat16 a text's vector depends, in its
+fourth decimal, on how its batch was padded: the first computation is kept, so a rerun on the same
+cache gives the same bits.
 """
 
 from __future__ import annotations
@@ -275,10 +275,9 @@ class Surrogate(SentenceMethods):
     Args:
         model: "minilm" (offline), the path of a sentence-transformers folder, or a Hub repository.
         max_tokens: cut texts to so many tokens; by default the model's own limit (MiniLM: 256).
-        precision: "auto" takes bfloat16 where it is fast; "bfloat16", "float32" and "int8"
-            (`cde.products`) insist.
+        precision: "auto" takes bfloat16 where it is fast; "bfloat16" and "float32" insist.
         device: "cpu", "cuda", …; by default CUDA where there is one.
-        batch_size: texts a batch; by default 16 on a CPU in float32 or int8, 32 elsewhere.
+        batch_size: texts a batch; by default 16 on a CPU in float32, 32 elsewhere.
         cache: keep vectors on disk.
 
     Example:

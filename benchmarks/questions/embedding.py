@@ -31,21 +31,8 @@ def multiply_adds(lengths: list[int]) -> float:
     return float(sum(dense * n + 4 * LAYERS * DIM * n**2 for n in lengths))
 
 
-def whole_product() -> Job:
-    """The same in 8-bit whole numbers, with weights as a linear layer has them."""
-    left, right = (torch.randint(-64, 64, (rows, DIM), dtype=torch.int8) for rows in (ROWS, INNER))
-
-    def multiply() -> None:
-        for _ in range(TIMES):
-            torch._int_mm(left, right.t())
-
-    return multiply
-
-
 def product(precision: str) -> Job:
     """Large matrix products of the shape of MiniLM's feed-forward layer."""
-    if precision == "int8":
-        return whole_product()
     device, dtype = compute_device(), getattr(torch, precision)
     left, right = (
         torch.randn(shape, device=device).to(dtype) for shape in ((ROWS, DIM), (DIM, INNER))
@@ -66,12 +53,7 @@ def products_in(operations: float) -> float:
 
 def precisions() -> list[str]:
     """Those that are worth a try here, the plain one first."""
-    half = ["bfloat16"] if half_precision("auto") else []
-    try:
-        cde.Surrogate(precision="int8", cache=False)  # type: ignore[arg-type]
-    except ValueError:
-        return ["float32", *half]
-    return ["float32", *half, "int8"]
+    return ["float32", *(["bfloat16"] if half_precision("auto") else [])]
 
 
 def theirs(texts: list[str]) -> Job:

@@ -9,7 +9,6 @@ its encoder:
 - any other object by its class alone: a few documents are embedded again, and compared.
 
 bfloat16, float32 and the attention kernel are not part of the hash: they move the fourth decimal.
-int8 moves more, and is a part of it.
 
 Cost: a pass over the weights, about a second a gigabyte; eight documents for another object.
 """
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from cde.hardware import Precision, bfloat16_is_fast, chosen_precision
+from cde.hardware import Precision
 from cde.lexical import BM25
 from cde.storage import content_hash
 from cde.validation import Vectors, called, encoded
@@ -93,8 +92,7 @@ def describe(encoder: Any) -> str:
 
     if type(encoder) is Surrogate:
         limit = "" if encoder.max_tokens is None else f", max_tokens={encoder.max_tokens}"
-        whole = ", precision='int8'" if encoder.precision == "int8" else ""
-        return f"Surrogate({encoder.name!r}{limit}{whole})"
+        return f"Surrogate({encoder.name!r}{limit})"
     return called(encoder)
 
 
@@ -113,7 +111,7 @@ def record_of(encoder: Model) -> dict[str, Any]:
     if type(encoder) is Surrogate:
         here = Path(encoder.name)
         precise = copy.copy(encoder)  # one hash for bfloat16 and float32
-        precise.precision = "int8" if encoder.precision == "int8" else "float32"
+        precise.precision = "float32"
         precise.__dict__.pop("fingerprint", None)
         return record | {
             "kind": "surrogate",
@@ -135,11 +133,9 @@ def record_of(encoder: Model) -> dict[str, Any]:
         return record
     bound = type(encoder) is CorpusEncoder
     model: Any = encoder.model if isinstance(encoder, CorpusEncoder) else encoder
-    whole = chosen_precision(model.precision) == "int8"
     return record | {
         "kind": "bound model" if bound else "model",
-        "name": f"{record['name']} in int8" if whole else record["name"],
-        "precision": "int8" if whole else model.precision,
+        "precision": model.precision,
         "fingerprint": weights,
     }
 
@@ -159,8 +155,6 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
     from cde.surrogate import Surrogate
 
     precision: Any = record.get("precision", "auto")
-    if precision == "auto" and chosen_precision("auto") == "int8":  # which its vectors are not
-        precision = "bfloat16" if bfloat16_is_fast() else "float32"
     give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
     encoder: Model
     if kind == "adapted":

@@ -536,8 +536,6 @@ def fingerprint(encoder: Any) -> str | None:
 
     def parts() -> Iterator[str | bytes]:
         yield json.dumps(settings, sort_keys=True)
-        if chosen_precision(model.precision) == "int8":
-            yield "int8"
         for name, tensor in sorted(tensors.items()):
             yield f"{name} {tensor.dtype} {tuple(tensor.shape)}"
             yield tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()

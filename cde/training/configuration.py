@@ -85,7 +85,7 @@ class TrainConfig:
         weight_decay: of AdamW; 0 is Adam.
         steps: of the optimiser.
         query_tokens, document_tokens, context_tokens: texts are cut there.
-        precision: "auto" multiplies in bfloat16 where that is fast; "int8" is for embedding alone.
+        precision: "auto" multiplies in bfloat16 where that is fast.
         checkpoint_every: steps between two checkpoints; 0 keeps none before the end.
         evaluate_every: steps between two tests on the way, where tests are given; 0 makes none.
         seed: of everything that is drawn.

@@ -31,7 +31,7 @@ from filelock import FileLock
 
 from cde.batching.packing import positions_of_pairs
 from cde.data import Pairs, RetrievalSet, load_pairs
-from cde.hardware import describe, trained_in
+from cde.hardware import chosen_precision, describe
 from cde.models import BiEncoder, ContextualEncoder
 from cde.models.weights import without_minilm_rows
 from cde.provenance import commit, libraries, now
@@ -85,7 +85,7 @@ def run_key(
     version, and what it starts from, is tested on and is trained by, where these are its own.
     """
     settings, procedure = json.dumps(config.to_dict(), sort_keys=True), f"procedure {PROCEDURE}"
-    parts = [settings, pairs.fingerprint, procedure, trained_in(config.precision)]
+    parts = [settings, pairs.fingerprint, procedure, chosen_precision(config.precision)]
     if os.path.isdir(config.start):  # weights, settings and tokenizer
         parts.append(folder_hash(config.start))
     if hard_negatives is not None:
@@ -197,7 +197,7 @@ def stored(key: str, make: Callable[[Path], dict[str, Any]], seed: int) -> Path:
 
 def _check_that_all_want(key: str, processes: Processes) -> None:
     """Machines may differ in what "auto" is there, and in their data."""
-    wanted = processes.of_all((key, trained_in("auto")))
+    wanted = processes.of_all((key, chosen_precision("auto")))
     for rank, (other, precision) in enumerate(wanted):
         if other != wanted[0][0]:
             raise ValueError(

@@ -50,9 +50,9 @@ def index(capsys: pytest.CaptureFixture[str]) -> Says:
 def test_a_folder_goes_the_whole_way(index: Says, source: Path, tmp_path: Path) -> None:
     place = tmp_path / "notes.index"
     (source / "empty.md").write_text("")
-    said = index("build", source, place, "--max-tokens", 16, "--precision", "int8")
+    said = index("build", source, place, "--max-tokens", 16, "--precision", "float32")
     assert "3 documents were read, 1 left out (1 × empty): empty.md (empty)" in said
-    assert "Surrogate('minilm', max_tokens=16, precision='int8')" in said
+    assert "Surrogate('minilm', max_tokens=16)" in said
     found = json.loads(index("search", place, "potatoes", "--json"))
     assert found[0]["id"] == "soup.md" and found[0]["text"] == TEXTS["soup.md"]
     assert "soup.md" in index("search", place, "potatoes", "--depth", 1, "--words")
@@ -78,7 +78,7 @@ def test_a_folder_goes_the_whole_way(index: Says, source: Path, tmp_path: Path) 
     loaded = Index.load(place)
     assert status["documents"] == 3 and status["index"] == loaded.fingerprint
     assert loaded.search("ships", depth=1)["text"][0].startswith("Green boats")
-    assert loaded.encoder.precision == "int8"
+    assert loaded.encoder.precision == "float32"
 
 
 def test_what_is_wrong_is_said_and_changes_nothing(
@@ -93,7 +93,7 @@ def test_what_is_wrong_is_said_and_changes_nothing(
         (["build", source, place, "--model", "minilm"], "holds another index, of BM25"),
         (["build", source, new, "--context", 5], "minilm is bound to no context"),
         (["build", source, new, "--model", "bm25", "--max-tokens", 5], "is for minilm"),
-        (["build", source, new, "--model", "bm25", "--precision", "int8"], "for embedding"),
+        (["build", source, new, "--model", "bm25", "--precision", "float32"], "for embedding"),
         (["build", source, new, "--model", "bm25", "--sample-query", "a"], "BM25 has no vectors"),
         (["build", tmp_path / "gone", new], "no folder or file"),
         (["build", source, source], "holds other files"),

@@ -29,7 +29,7 @@ import torch
 
 from cde.batching.negatives import mine_hard_negatives
 from cde.data import Pairs
-from cde.hardware import trained_in
+from cde.hardware import chosen_precision
 from cde.progress import progress
 from cde.storage import content_hash
 from cde.training import Processes, TrainConfig, Trainer
@@ -126,7 +126,7 @@ def train_phase(phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int = 0)
             str(seed),
             data if phase.kind != "start" else "",
             f"procedure {TRAINING} {PROCEDURE}",
-            trained_in("auto"),
+            chosen_precision("auto"),
         ]
     )
 

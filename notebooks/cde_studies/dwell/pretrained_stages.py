@@ -35,7 +35,7 @@ import torch
 
 from cde.batching.negatives import mine_hard_negatives
 from cde.data import Pairs
-from cde.hardware import trained_in
+from cde.hardware import chosen_precision
 from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
@@ -282,7 +282,7 @@ def share_of_bm25(rows: pd.DataFrame, chains: Sequence[str]) -> tuple[float, str
 
 def _version(seed: int) -> list[str]:
     """What each stage that is not a run of `cde.train` depends on besides."""
-    return [str(seed), f"procedure {TRAINING} {PROCEDURE}", trained_in("auto")]
+    return [str(seed), f"procedure {TRAINING} {PROCEDURE}", chosen_precision("auto")]
 
 
 def _save(model: BiEncoder, folder: Path) -> None:

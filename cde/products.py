@@ -5,8 +5,9 @@ is made when it is first used, and again after the weight has changed: PyTorch c
 a tensor, but not those of a fused optimiser, whose steps are counted here. The model's own weights,
 its norms, sums and pooling stay in float32.
 
-The copy lies as oneDNN wants it, and the bias is added within the product. The numbers are those of
-`torch.autocast`, which would round each weight once a batch.
+The copy lies as oneDNN wants it, and the bias is added within the product, as GELU is taken where
+it follows (`gelu_of_linear`). The numbers are those of `torch.autocast`, which would round each
+weight once a batch, and the product once more before GELU.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import gelu, linear
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function
 from torch.utils.weak import WeakIdKeyDictionary
 
 from cde.hardware import chosen_precision
@@ -45,11 +47,13 @@ class Bfloat16Weight:
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().bfloat16())
         self.mark = changes(weight)
 
-    def linear(self, rounded: Tensor, bias: Tensor | None) -> Tensor:
-        """What the linear layer gives, `(…, inputs)` to `(…, outputs)` bfloat16."""
+    def linear(self, rounded: Tensor, bias: Tensor | None, then: str) -> Tensor:
+        """What the linear layer gives, `(…, inputs)` to `(…, outputs)` bfloat16, and `then` "gelu"
+        of it, or "none".
+        """
         added = None if bias is None else bias.bfloat16()
         return torch.ops.mkldnn._linear_pointwise(  # type: ignore[no-any-return]
-            rounded, self.packed, added, "none", [], ""
+            rounded, self.packed, added, then, [], "none"
         )
 
 
@@ -58,8 +62,16 @@ def changes(weight: Tensor) -> tuple[int, int, int]:
     return _steps, weight.data_ptr(), 0 if weight.is_inference() else weight._version
 
 
+def gelu_of_linear(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """GELU of a linear layer: one operation where `multiplying` has its own products."""
+    given = (states, weight, bias)
+    if has_torch_function(given):
+        return handle_torch_function(gelu_of_linear, given, *given)
+    return gelu(linear(*given))
+
+
 #: what stands between the layers that make queries, keys and values of the same states
-_BETWEEN = (torch.nn.functional.linear, Tensor.view, Tensor.transpose)
+_BETWEEN = (linear, Tensor.view, Tensor.transpose)
 
 
 class products_in_bfloat16(TorchFunctionMode):
@@ -76,10 +88,10 @@ class products_in_bfloat16(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Stand in for `torch.nn.functional.linear`; call anything else as it is."""
+        """Stand in for linear layers, with GELU or without; call anything else as it is."""
         if func not in _BETWEEN:  # it may change the states
             self.given = None
-        if func is not torch.nn.functional.linear or kwargs or args[0].ndim < 3:
+        if func not in (linear, gelu_of_linear) or kwargs or args[0].ndim < 3:
             return func(*args, **kwargs or {})
         states, weight, bias = (*args, None)[:3]
         trains = torch.is_grad_enabled() and (weight.requires_grad or states.requires_grad)
@@ -90,7 +102,7 @@ class products_in_bfloat16(TorchFunctionMode):
             copy = Bfloat16Weight.known[weight] = Bfloat16Weight(weight)
         if self.given is None or self.given[0] is not states:
             self.given = states, states.bfloat16()
-        return copy.linear(self.given[1], bias)
+        return copy.linear(self.given[1], bias, "none" if func is linear else "gelu")
 
 
 @lru_cache(maxsize=1)

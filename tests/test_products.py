@@ -82,6 +82,23 @@ def test_in_bfloat16_layers_give_what_autocast_gives_and_a_gradient_as_before() 
 
 
 @needs_bfloat16
+def test_gelu_within_the_product_is_gelu_of_it_and_has_a_gradient() -> None:
+    torch.manual_seed(0)
+    layer, states = torch.nn.Linear(64, 48), 3 * torch.randn(2, 50, 64)
+    given = states, layer.weight, layer.bias
+    expected = torch.nn.functional.gelu(layer(states))
+    assert torch.equal(products.gelu_of_linear(*given), expected)
+    with torch.inference_mode(), multiplying("bfloat16", CPU):
+        found = products.gelu_of_linear(*given)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected.detach(), rtol=2**-6, atol=0.02)
+    with multiplying("bfloat16", CPU):
+        products.gelu_of_linear(*given).float().sum().backward()
+    (plain,) = torch.autograd.grad(expected.sum(), layer.weight)
+    torch.testing.assert_close(layer.weight.grad, plain, rtol=0.05, atol=0.5)
+
+
+@needs_bfloat16
 def test_states_that_change_between_two_layers_are_rounded_again() -> None:
     torch.manual_seed(0)
     layers, states = [torch.nn.Linear(64, 48) for _ in range(2)], torch.randn(1, 5, 64)

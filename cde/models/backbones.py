@@ -20,7 +20,21 @@ from torch.nn.functional import normalize
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 
 from cde.models.attention import ATTENTION_NAME, visibility
+from cde.products import gelu_of_linear
 from cde.validation import shown
+
+
+class LinearGelu(nn.Module):
+    """BERT's feed-forward layer and GELU, under the names of `transformers`."""
+
+    def __init__(self, dense: nn.Linear) -> None:
+        super().__init__()
+        self.dense = dense
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """`(…, dim)` to `(…, inner)`."""
+        return gelu_of_linear(hidden, self.dense.weight, self.dense.bias)
+
 
 #: one mask for all layers (`full`), and one for those that see a window (`window`, ModernBERT)
 Masks = dict[str, Tensor | None]
@@ -166,6 +180,11 @@ def build_backbone(values: dict[str, Any] | None, dropout: float) -> tuple[Famil
     model: PreTrainedModel = AutoModel.from_config(
         config, attn_implementation=ATTENTION_NAME, **options
     )
+    if config.model_type == "bert" and config.hidden_act == "gelu":
+        for layer in model.get_submodule(family.layers):
+            layer.set_submodule(
+                "intermediate", LinearGelu(layer.get_submodule("intermediate.dense"))
+            )
     for name in getattr(config, "linear_biases", ()):
         for layer in model.get_submodule("layers"):
             linear = layer.get_submodule(name)

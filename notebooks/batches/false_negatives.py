@@ -119,8 +119,7 @@ plots.show(
 # All runs see the same number of pairs. Two runs with the same sizes and seed start with the same
 # weights and have the same batches in the same order, so they differ only in the filter. Scores are
 # NDCG@10 times 100 out of domain, means over sets. That chapter's longer runs (`day`: 1,000 updates
-# of 128 pairs of 28 public sources, nine judged collections) decide, once they have more than the
-# one seed that is recorded so far.
+# of 128 pairs of 28 public sources, nine judged collections) decide, as was fixed before them.
 
 # %%
 from cde_book.differences import difference_table, draw_differences, sweeps_at_profiles

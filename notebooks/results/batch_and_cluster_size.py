@@ -175,8 +175,7 @@ plots.table(pd.DataFrame({"query": sixteen.queries, "document": starts, "of": si
 # day/batch-cluster-sweep -p long_run true -p seeds=3`, with $CDE_DATA, trains the bi-encoder for
 # 1,000 updates of 128 pairs, on 100,000 pairs of 28 public sources and with clusters of 32 and of
 # 512, and tests on nine judged collections. It was fixed before these runs that they decide the
-# claims on cluster sizes and on the filter, as the larger scale. One seed is recorded so far; a
-# single run is exploratory.
+# claims on cluster sizes and on the filter, as the larger scale.
 
 # %%
 from cde_book.differences import difference, difference_table, draw_differences, sweeps_at_profiles

@@ -437,9 +437,10 @@ page.answer(
 # The paper has hundreds of millions of pairs, clustered within 29 datasets, clusters of 64 to 4
 # million and batches of 256 to 4,096, whose largest make tens of thousands of updates. Ours are
 # thousands of docstrings, clustered as one domain where no encoder is trained, and 25 updates at
-# `laptop`. What carries over is the ratio of cluster to batch. Among so few pairs even the nearest
-# other cluster is far away, so the order of clusters may matter more in the paper's set. Its
-# surrogate is GTR for clusters and nomic-embed for the filter; ours is MiniLM for both.
+# `laptop`, 1,000 at `day`. What carries over is the ratio of cluster to batch. Among so few pairs
+# even the nearest other cluster is far away, so the order of clusters may matter more in the
+# paper's set. Its surrogate is GTR for clusters and nomic-embed for the filter; ours is MiniLM for
+# both.
 #
 # Its encoders have six layers and a supervised phase before Fig. 2; ours have two at `laptop`, and
 # Fig. 2 shows the first phase. The learning rate is 3e-4 with a tenth of the steps as warm-up; the

@@ -12,7 +12,7 @@ the first 60 texts. It needs `pip install openvino==2026.4.1 nncf==3.4.0`, which
 
     python benchmarks/precision.py [--texts 300] [--rounds 5] [--threads 1] [--max-tokens 256]
 
-Another class of processor is imitated, in whole numbers and matrix products, by the environment:
+Another class of processor is imitated by the environment:
 AVX2 by ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 FBGEMM_ENABLE_INSTRUCTIONS=AVX2, AVX512 with VNNI by ATEN_CPU_CAPABILITY=avx512
 ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI, and without it by ONEDNN_MAX_CPU_ISA=AVX512_CORE.

@@ -70,7 +70,7 @@ def chosen_precision(precision: str) -> Literal["bfloat16", "float32"]:
 
 
 def half_precision(precision: str) -> bool:
-    """Whether to train, or to compute a loss, in bfloat16; in float32 otherwise."""
+    """Whether to compute in bfloat16; in float32 otherwise."""
     return chosen_precision(precision) == "bfloat16"
 
 

@@ -5,9 +5,9 @@ is made when it is first used, and again after the weight has changed: PyTorch c
 a tensor, but not those of a fused optimiser, whose steps are counted here. The model's own weights,
 its norms, sums and pooling stay in float32.
 
-The copy lies as oneDNN wants it, and the bias is added within the product, as GELU is taken where
-it follows (`gelu_of_linear`). The numbers are those of `torch.autocast`, which would round each
-weight once a batch, and the product once more before GELU.
+The copy lies as oneDNN wants it, and the bias is added within the product. The numbers are those of
+`torch.autocast`, which would round each weight once a batch. Where GELU follows (`gelu_of_linear`),
+it is taken before the product is rounded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function
 from torch.utils.weak import WeakIdKeyDictionary
 
-from cde.hardware import chosen_precision
+from cde.hardware import half_precision
 
 #: of all optimisers, since this module was imported
 _steps = 0
@@ -95,7 +95,7 @@ class products_in_bfloat16(TorchFunctionMode):
             return func(*args, **kwargs or {})
         states, weight, bias = (*args, None)[:3]
         trains = torch.is_grad_enabled() and (weight.requires_grad or states.requires_grad)
-        if states.device.type != "cpu" or weight.dtype != torch.float32 or trains:
+        if weight.dtype != torch.float32 or trains:
             return func(*args)  # `torch.autocast` has gradients
         copy = Bfloat16Weight.known.get(weight)  # type: ignore[no-untyped-call]
         if copy is None or copy.mark != changes(weight):
@@ -114,7 +114,8 @@ def _onednn_has_bfloat16() -> bool:
 @contextmanager
 def multiplying(precision: str, device: torch.device) -> Iterator[None]:
     """Embed in a precision, within this context."""
-    half = chosen_precision(precision) == "bfloat16"
-    own = products_in_bfloat16() if half and _onednn_has_bfloat16() else nullcontext()
+    half = half_precision(precision)
+    here = half and device.type == "cpu" and _onednn_has_bfloat16()
+    own = products_in_bfloat16() if here else nullcontext()
     with torch.autocast(device.type, torch.bfloat16, enabled=half), own:
         yield

@@ -178,9 +178,9 @@ def test_a_weight_that_changes_is_rounded_again(texts: list[str]) -> None:
         for parameter in encoder.backbone.encoder.parameters():
             parameter.add_(0.05 * torch.sign(parameter))
     after = encoder.encode_documents(some)
-    anew = copy.deepcopy(encoder).encode_documents(some)
+    copied = copy.deepcopy(encoder).encode_documents(some)
     assert np.abs(after - before).max() > 1e-3
-    np.testing.assert_array_equal(after, anew)
+    np.testing.assert_array_equal(after, copied)
     encoder.load_state_dict(minilm("bfloat16", layers=1).state_dict())
     np.testing.assert_array_equal(encoder.encode_documents(some), before)
 

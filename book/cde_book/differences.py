@@ -2,11 +2,12 @@
 
 A difference is named, and is a pair of selections of rows (`cde_studies.sweeps.Sweep`): what is
 compared, and with what. Its interval is over other seeds and other sets at once; with a single seed
-or set there is none, and the mean stands alone.
+or set there is none, and the mean stands alone. A larger scale decides where it has an interval.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,13 +25,17 @@ from cde_studies.sweeps import Sweep
 Differences = Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
-def sweeps_at_profiles(name: str, rows: pd.DataFrame) -> dict[str, Sweep]:
-    """The reader's own sweep, and those of other profiles' records; says where these are from."""
+def sweeps_at_profiles(
+    name: str, rows: pd.DataFrame, at_day: pd.DataFrame | None = None
+) -> dict[str, Sweep]:
+    """The reader's own sweep, those of other profiles' records (says where these are from), and the
+    rows of a long run that was made just now.
+    """
     found = {account.profile: Sweep(rows)}
     for profile, record in records_at_other_profiles(name, account.profile, this_run()).items():
         found[profile] = Sweep(record.rows)
         show_source(f"{profile}: {record.note}")
-    return found
+    return found if at_day is None else found | {"day": Sweep(at_day)}
 
 
 def difference_table(
@@ -61,17 +66,27 @@ def difference_table(
 def draw_differences(
     runs: Mapping[str, Sweep], differences: Differences, /, **common: Any
 ) -> tuple[Any, pd.DataFrame]:
-    """The differences that have an interval, drawn one below the other, and their numbers."""
-    found = {
-        (profile, name): interval
-        for profile, sweep in runs.items()
-        for name, pair in differences.items()
-        if isinstance(interval := difference(sweep, pair, **common), Interval)
-    }
+    """The differences one below the other, a dot alone without an interval, and their numbers."""
+    found: dict[tuple[str, str], Interval] = {}
+    for profile, sweep in runs.items():
+        for name, pair in differences.items():
+            if not isinstance(one := difference(sweep, pair, **common), Interval):
+                one = Interval(one, one, one, 1, "no interval")
+            if not math.isnan(one.estimate):
+                found[profile, name] = one
     with plots.figure(width=7.2, height=1.1 + 0.3 * len(found)) as (drawing, axis):
         lines = {f"{name} ({profile})": interval for (profile, name), interval in found.items()}
         charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0)
     return drawing, charts.interval_table(found, ["profile", "difference"], "points")
+
+
+def deciding(
+    runs: Mapping[str, Sweep], pair: tuple[Mapping[str, Any], Mapping[str, Any]], /, **common: Any
+) -> Interval | float:
+    """A difference at `day`, if it has an interval there, else at the reader's own profile."""
+    if "day" in runs and isinstance(longer := difference(runs["day"], pair, **common), Interval):
+        return longer
+    return difference(runs[account.profile], pair, **common)
 
 
 def difference(

@@ -87,10 +87,6 @@ def _arrow(axis: Axes, x: float, low: float, high: float) -> None:
 def attention_pairs(axis: Axes, seen: NDArray[np.bool_], context: int) -> None:
     """Draw which token attends to which: a line for each that looks, a column for each seen."""
     tokens = len(seen)
-    if seen.shape != (tokens, tokens) or not 0 <= context <= tokens:
-        raise ValueError(
-            f"seen must be a square of {context} or more tokens; its shape is {seen.shape}"
-        )
     for row, column in np.argwhere(seen):
         colour = CONTEXT if column < context else TEXT
         axis.add_patch(Rectangle((column, row), 0.86, 0.86, color=colour, lw=0))
@@ -106,8 +102,6 @@ def masked_scores(scores: pd.DataFrame, masked: NDArray[np.bool_]) -> Any:
     """Draw a batch's scores, a line for each query: its own document, on the diagonal, in a blue
     frame, and documents that are masked crossed out.
     """
-    if scores.shape[0] != scores.shape[1] or masked.shape != scores.shape:
-        raise ValueError(f"scores and masked must be squares: {scores.shape} and {masked.shape}")
     with figure(width=6.4, height=2.9) as (drawing, axis):
         for (row, column), score in np.ndenumerate(scores.to_numpy(dtype=float)):
             frame = TEXT if row == column else CONTEXT if masked[row, column] else GRID

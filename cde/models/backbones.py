@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import gelu, normalize
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 
 from cde.models.attention import ATTENTION_NAME, visibility
@@ -33,6 +33,8 @@ class LinearGelu(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """`(…, dim)` to `(…, inner)`."""
+        if type(self.dense) is not nn.Linear:  # someone's own, in its place
+            return gelu(self.dense(hidden))
         return gelu_of_linear(hidden, self.dense.weight, self.dense.bias)
 
 

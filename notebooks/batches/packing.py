@@ -99,13 +99,13 @@ plots.show(
 # recipe's own cluster size is a run of the chapter on Table 1.
 #
 # Runs of `laptop` are some dozens of steps long. `cde run packing --record day/tsp_packing-arms -p
-# long_run true -p seeds=2`, with $CDE_DATA, trains the arms as the longer runs of
-# {doc}`../results/batch_and_cluster_size` are: 1,000 updates of 128 pairs of 28 public sources,
-# clusters of 32 and of 128, nine judged collections. It was fixed before the first of these runs
-# that they decide, as the larger scale.
+# long_run true -p seeds=2`, with $CDE_DATA, trains these arms with the settings of the longer runs
+# in {doc}`../results/batch_and_cluster_size`: 1,000 updates of 128 pairs of 28 public sources,
+# clusters of 32 and of 128, nine judged collections. Such runs decide, as the larger scale; none is
+# recorded so far.
 
 # %%
-from cde_book.differences import difference, difference_table, draw_differences, sweeps_at_profiles
+from cde_book.differences import deciding, difference_table, draw_differences, sweeps_at_profiles
 from cde_studies import recipes
 from cde_studies.results.sizes import long_recipe
 from cde_studies.sweeps import Sweep, sweep
@@ -139,13 +139,14 @@ def train_all(of, sizes):
 
 key = settings.only("seeds", cluster_sizes=sizes)
 rows = page.experiment("tsp_packing-arms", lambda: train_all(recipe, sizes), key, recipe)
-day, long = long_recipe(), settings.only("seeds", cluster_sizes=[32, 128])
+day, at_day = long_recipe(long_run), None
+long = settings.only("seeds", cluster_sizes=[32, 128])
 if long_run:
-    page.experiment(
+    at_day = page.experiment(
         "tsp_packing-arms", lambda: train_all(day, long["cluster_sizes"]), long, day, profile="day"
     )
 results = {}
-for scale, runs in sweeps_at_profiles("tsp_packing-arms", rows).items():
+for scale, runs in sweeps_at_profiles("tsp_packing-arms", rows, at_day).items():
     parts = runs.rows["arm"].str.extract(r"(?P<order>.*); clusters of (?P<size>\d+)")
     results[scale] = Sweep(runs.rows.join(parts.astype({"size": int})))
 pair = {"order": ORDERS["tsp"]}, {"order": ORDERS["random"]}
@@ -370,10 +371,10 @@ plots.table(trained.set_index("trained on").round(3))
 
 # %%
 HELPS, SMALL = "cde-fig14-tsp-helps", "cde-fig14-tsp-small-clusters"
-for scale, runs in results.items():
-    at, of = (None, recipe) if scale == profile else (scale, day)
-    bm25 = None if at is None else gates.bm25_of_longer_runs()
-    display(gates.of_recipe("packing", of, runs, scale=at, bm25=bm25))
+for scale in [one for one in (profile, "day") if one in results]:
+    runs, longer = results[scale], scale == "day"
+    of, bm25 = (day, gates.bm25_of_longer_runs()) if longer else (recipe, None)
+    display(gates.of_recipe("packing", of, runs, scale=scale, bm25=bm25))
     what = f"out of domain, {runs.sets()} sets, {of.base.steps} steps of {of.base.batch_size}"
     gains = {
         size: runs.gain(*GAINS[f"tour − random, clusters of {size}"], by=["seed", "set"])
@@ -381,11 +382,11 @@ for scale, runs in results.items():
     }
     least, *_, most = gains
     over = f"mean of clusters of {' and '.join(map(str, gains))}; {what}"
-    claims.measure_runs(HELPS, sum(gains.values()) / len(gains), over, scale=at)
+    claims.measure_runs(HELPS, sum(gains.values()) / len(gains), over, scale=scale)
     for size, gain in gains.items():
-        claims.measure_runs(HELPS, gain, f"clusters of {size} alone", "exploratory", scale=at)
+        claims.measure_runs(HELPS, gain, f"clusters of {size} alone", "exploratory", scale=scale)
     over = f"clusters of {least} minus {most}; {what}"
-    claims.measure_runs(SMALL, gains[least] - gains[most], over, scale=at)
+    claims.measure_runs(SMALL, gains[least] - gains[most], over, scale=scale)
 
 # %%
 in_a_domain = {WHOLE: len(sample), PACKAGES: len(sample) / (packages.max() + 1)}
@@ -402,7 +403,7 @@ claims.verdicts()
 batch = min(fits[WHOLE], key=lambda size: abs(size - settings.cluster_size))
 near, other = (again[WHOLE, order, batch].estimate for order in ORDERS)
 neighbours = "NDCG@10 with neighbouring clusters packed together"
-helped = difference(results["day" if "day" in set(tours["profile"]) else profile], pair)
+helped = deciding(results, pair)
 page.answer(
     f"""{claims.apart(neighbours, helped, "random packing", unit="points")}. A pair meets {near:.0%}
     (random: {other:.0%}) of its batch-mates again in the next epoch."""
@@ -414,11 +415,12 @@ page.answer(
 # The paper's small setting has six layers, batches of 256 to 4,096, and datasets of up to 65
 # million pairs. At `laptop` there are 6,000 pairs, batches of 128, some dozens of steps from a
 # trained sentence encoder, and 21 packages of 52 to 1,275 pairs as domains. The tour runs within a
-# domain, so it has few clusters to choose from: about 80 of 16 in the largest, or ten of 128, where
-# the order could hardly matter. Packages of fewer pairs than a batch are not trained on. The shares
-# of batch-mates met again depend on the ratios of batch, cluster and domain, and all clusters come
-# from one run of k-means: intervals cover the randomness of packing, not other clusters or texts.
-# The paper values re-mixed batches because they should help training; that is not tested here.
+# domain, so it has few clusters to choose from: about 80 of 16 in the largest, or ten of 128, among
+# which the order makes little difference. Packages of fewer pairs than a batch are not trained on.
+# The shares of batch-mates met again depend on the ratios of batch, cluster and domain, and all
+# clusters come from one run of k-means: intervals cover the randomness of packing, not other
+# clusters or texts. The paper values re-mixed batches because they should help training; that is
+# not tested here.
 #
 # ## Run it again
 

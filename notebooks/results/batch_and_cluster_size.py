@@ -178,7 +178,7 @@ plots.table(pd.DataFrame({"query": sixteen.queries, "document": starts, "of": si
 # claims on cluster sizes and on the filter, as the larger scale.
 
 # %%
-from cde_book.differences import difference, difference_table, draw_differences, sweeps_at_profiles
+from cde_book.differences import deciding, difference_table, draw_differences, sweeps_at_profiles
 from cde_studies.intervals import share_interval
 from cde_studies.results import sizes as study
 
@@ -191,14 +191,14 @@ if len(batches) < 2:
 swept = {"batch_sizes": batches, "cluster_sizes": clusters}
 key = settings.only("seeds", "pairs_seen", **swept, contextual_attention=settings.attention)
 rows = page.experiment("batch-cluster-sweep", lambda: study.sweep_sizes(recipe, **key), key, recipe)
-day = study.long_recipe()
+day, at_day = study.long_recipe(long_run), None
 if long_run:
     long = {"batch_sizes": [128], "cluster_sizes": [32, 512], "pairs_seen": 128_000}
     long |= settings.only("seeds", contextual_attention=None)
-    page.experiment(
+    at_day = page.experiment(
         "batch-cluster-sweep", lambda: study.sweep_sizes(day, **long), long, day, profile="day"
     )
-sweeps = sweeps_at_profiles("batch-cluster-sweep", rows)
+sweeps = sweeps_at_profiles("batch-cluster-sweep", rows, at_day)
 results = study.SizeSweep(rows)
 FILTERS = {True: "with the filter", False: "without"}
 arms = [(encoder, filtered) for encoder in kinds for filtered in FILTERS]
@@ -424,8 +424,7 @@ for one, on in arms:
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-largest = "day" if "day" in set(drawn["profile"]) else profile
-found = [claims.shown(difference(sweeps[largest], pair, encoder=BI)) for pair in GAINS.values()]
+found = [claims.shown(deciding(sweeps, pair, encoder=BI)) for pair in GAINS.values()]
 page.answer(
     f"""NDCG@10 points, smallest clusters minus largest: {found[0]} with the filter, {found[1]}
     without it."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cde.intervals import crossed_interval
-from cde_book.differences import difference, difference_table
+from cde.intervals import Interval, crossed_interval
+from cde_book.account import account
+from cde_book.differences import deciding, difference, difference_table, draw_differences
 from cde_studies.sweeps import Sweep
 
 PAIR = ({"arm": "a"}, {"arm": "b"})
@@ -44,3 +45,14 @@ def test_a_single_seed_has_a_mean_and_no_interval() -> None:
     line = difference_table({"laptop": one}, {"a − b": PAIR}).iloc[0]
     assert (line["points"], line["seen with 80 % power"]) == ("1.50", "")
     assert difference(one, PAIR) == 1.5
+    _, drawn = draw_differences({"laptop": one}, {"a − b": PAIR})
+    assert drawn[["points", "low", "high"]].to_numpy().tolist() == [[1.5, 1.5, 1.5]]
+
+
+def test_a_larger_scale_decides_where_it_has_an_interval() -> None:
+    own, single = sweep_of(np.ones((2, 2))), sweep_of(np.full((1, 2), 3.0))
+    several = sweep_of(np.full((2, 2), 3.0) + np.eye(2))
+    for at_day, expected in ((single, 1.0), (several, 3.5)):
+        found = deciding({account.profile: own, "day": at_day}, PAIR)
+        assert isinstance(found, Interval) and round(found.estimate, 6) == expected
+    assert deciding({account.profile: single}, PAIR) == 3.0

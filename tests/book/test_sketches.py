@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import pytest
 from matplotlib.colors import to_hex
 
 from cde_book.plots import figure
@@ -33,8 +32,6 @@ def test_what_is_masked_is_crossed_out_and_the_diagonal_is_framed() -> None:
     assert [cross.get_xdata()[0], cross.get_ydata()[0]] == [1, 0]
     framed = {one.get_xy() for one in axis.patches if to_hex(one.get_edgecolor()) == TEXT}
     assert framed == {(0, 0), (1, 1), (2, 2)}
-    with pytest.raises(ValueError, match=r"squares: \(3, 3\) and \(2, 3\)"):
-        masked_scores(scores, masked[:2])
 
 
 def test_a_row_of_clusters_is_cut_every_batch() -> None:

@@ -6,8 +6,6 @@ import html
 import json
 import re
 
-import pytest
-
 from cde_book.slider import Reading, context_slider
 
 QUESTION = "Is <b> bold?"
@@ -35,11 +33,3 @@ def test_texts_stay_texts_and_without_scripts_nothing_is_shown() -> None:
     markup = slider([1, 0], READINGS)
     assert "<b> bold" not in markup and "<boat>" not in markup
     assert re.search(r'<div class="cde-slider" hidden ', markup)
-
-
-@pytest.mark.parametrize(
-    ("order", "readings"), [([1, 0], READINGS[:2]), ([0], READINGS), ([0, 0], READINGS)]
-)
-def test_a_state_that_is_missing_is_refused(order: list[int], readings: list[Reading]) -> None:
-    with pytest.raises(ValueError, match="harbour has 2 documents"):
-        slider(order, readings)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from cde.training.loss import contrastive_loss
 from cde_studies.batches import filter_controls
 
 
@@ -21,17 +22,22 @@ def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return queries, documents, masked
 
 
-def test_as_many_negatives_leave_the_loss_and_never_the_labelled_document() -> None:
+def test_the_hardest_negatives_leave_the_loss_and_never_the_labelled_document() -> None:
     queries, documents, masked = batch()
-    order = queries @ documents.T
-    instead = filter_controls.as_many(masked, order, documents)
-    assert torch.equal(instead.sum(1), masked.sum(1))
-    assert not instead.diagonal().any()
-    assert instead[0, 3] and instead[3, 0]  # copies of the labelled document stay out
-    for row in (1, 5):  # of the others, those that score highest
-        candidates = [column for column in range(12) if column != row]
-        highest = sorted(candidates, key=lambda column: -float(order[row, column]))
-        assert set(instead[row].nonzero().ravel().tolist()) == set(highest[: masked[row].sum()])
+    unit = torch.nn.functional.normalize
+    scores = unit(queries) @ unit(documents).T
+    instead = torch.zeros_like(masked)
+    instead[0, 3] = instead[3, 0] = True  # copies of the labelled document stay out
+    for row in range(12):
+        left = int(masked[row].sum() - instead[row].sum())
+        others = [one for one in range(12) if one != row and not instead[row, one]]
+        for column in sorted(others, key=lambda one: -float(scores[row, one]))[:left]:
+            instead[row, column] = True
+    expected = contrastive_loss(queries, documents, 0.1, masked=instead).loss
+    found = filter_controls.as_many_left_out(
+        *(queries, documents, 0.1), masked=masked, symmetric=False, hardness=0.0, choice="hardest"
+    )
+    torch.testing.assert_close(found.loss, expected)
 
 
 def test_what_counts_as_an_answer_is_drawn_near_and_no_longer_left_out() -> None:

@@ -3,7 +3,8 @@ those that the surrogate finds; and what the surrogate finds counted as answers.
 
 If negatives drawn at random do as well, the loss only wanted fewer; if those that the encoder
 scores highest itself do as well, no surrogate is needed. Copies of the labelled document stay out
-in every arm, as in training without the filter.
+in every arm; here a copy is what the filter finds with an equal vector (a cosine above 0.999), as
+texts have that differ after the cut alone.
 
 Cost: that of a run for each arm and seed.
 """
@@ -24,9 +25,6 @@ from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde_studies.recipes import Recipe
 from cde_studies.sweeps import sweep
 
-#: cosine from which two documents of a batch count as the same text
-_COPY = 0.999
-
 
 def as_many_left_out(
     queries: Tensor,
@@ -41,28 +39,22 @@ def as_many_left_out(
     """The loss without as many negatives of each query as the filter found: drawn at random, or
     those that the encoder in training scores highest.
     """
+    # all of it stands here: a run's key knows this function's own text
+    asked, answers = (normalize(side.detach().float(), dim=-1) for side in (queries, documents))
+    own = answers[: len(masked)]
+    copies = masked & (own @ answers.T > 0.999)
     if choice == "random":  # from the batch alone, so that a resumed run draws the same
         generator = torch.Generator().manual_seed(crc32(masked.cpu().numpy().tobytes()))
         order = torch.rand(masked.shape, generator=generator).to(masked.device)
     else:
-        asked, answers = (normalize(side.detach().float(), dim=-1) for side in (queries, documents))
         order = asked @ answers.T
-    instead = as_many(masked, order, documents)
-    return contrastive_loss(
-        queries, documents, temperature, masked=instead, symmetric=symmetric, hardness=hardness
-    )
-
-
-def as_many(masked: Tensor, order: Tensor, documents: Tensor) -> Tensor:
-    """A mask with as many negatives in each row as `masked` `(n, m)`, those highest in `order`
-    `(n, m)`, and with those of `masked` that are copies of the labelled document.
-    """
-    rows = normalize(documents.detach().float(), dim=-1)
-    copies = masked & (rows[: len(masked)] @ rows.T > _COPY)
     order = order.masked_fill(copies, -torch.inf)
     order.fill_diagonal_(-torch.inf)  # the labelled document
     places = order.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-    return copies | (places < (masked & ~copies).sum(dim=1, keepdim=True))
+    instead = copies | (places < (masked & ~copies).sum(dim=1, keepdim=True))
+    return contrastive_loss(
+        queries, documents, temperature, masked=instead, symmetric=symmetric, hardness=hardness
+    )
 
 
 def counted_as_answers(

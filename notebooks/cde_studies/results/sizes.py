@@ -17,6 +17,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
+from cde.data import is_available
 from cde.intervals import Interval
 from cde_studies.intervals import best_on_grid, correlation_interval
 from cde_studies.recipes import Recipe, recipe
@@ -84,8 +85,10 @@ class SizeSweep(Sweep):
         return best_on_grid(np.log10(best.astype(float)), limits.tolist())
 
 
-def long_recipe() -> Recipe:
-    """The recipe of the sweep's long run: a thousand updates of 128 pairs."""
+def long_recipe(trains: bool = False) -> Recipe:
+    """The recipe of long runs, a thousand updates of 128 pairs; who trains needs $CDE_DATA."""
+    if trains and not is_available("pairs/*"):
+        raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
     return recipe("day", batch_size=128, steps=1000, warmup_steps=100)
 
 

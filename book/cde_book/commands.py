@@ -84,9 +84,7 @@ def _build(selected: list[Chapter], options: argparse.Namespace, root: Path) -> 
 
 
 def _tell_of_proofs(profile: str) -> None:
-    """Which records still stand, by name where they do not: proofs after a build that compares
-    them, altered rows after each.
-    """
+    """Name the records that no longer stand: proofs where they were compared, else altered rows."""
     from cde_book.records import proof_states
 
     states, compared = proof_states(), profile == "smoke"

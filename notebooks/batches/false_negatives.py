@@ -217,6 +217,7 @@ if long_run:
 controls = sweeps_at_profiles("filter-controls", rows, at_day)
 INSTEAD = {
     "filter − none": ({"arm": "filter"}, {"arm": "none"}),
+    "as many at random − none": ({"arm": "random"}, {"arm": "none"}),
     "filter − as many at random": ({"arm": "filter"}, {"arm": "random"}),
     "filter − as many of the hardest": ({"arm": "filter"}, {"arm": "hardest"}),
     "margin − filter": ({"arm": "margin"}, {"arm": "filter"}),
@@ -227,8 +228,7 @@ drawing, beside = draw_differences(controls, INSTEAD)
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="What the filter gains over none and over other ways of leaving out as many negatives, "
-    "and what a margin or new labels gain over the filter.",
+    caption="The filter, none, and what stands in its place: differences of the bi-encoder's scores.",
     data=beside,
     answers="CDE §4.1",
 )

@@ -228,7 +228,7 @@ drawing, beside = draw_differences(controls, INSTEAD)
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="The filter, none, and what stands in its place: differences of the bi-encoder's scores.",
+    caption="The filter, none, and what stands in its place: differences of the encoder's scores.",
     data=beside,
     answers="CDE §4.1",
 )

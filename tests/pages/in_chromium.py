@@ -200,8 +200,11 @@ def look_at(views: Sequence[View], program: str) -> list[str]:
     problems = []
     with browser(program) as opened:
         windows = {
+            # without motion: a button that is half-way between two themes has too little contrast
             (name, theme): opened.new_context(
-                viewport={"width": width, "height": HEIGHT}, color_scheme=theme
+                viewport={"width": width, "height": HEIGHT},
+                color_scheme=theme,
+                reduced_motion="reduce",
             )
             for name, width in WIDTHS.items()
             for theme in THEMES

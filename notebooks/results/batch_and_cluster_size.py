@@ -174,8 +174,10 @@ plots.table(pd.DataFrame({"query": sixteen.queries, "document": starts, "of": si
 # Runs of `laptop` are short: 100 updates or fewer. `cde run batch_and_cluster_size --record
 # day/batch-cluster-sweep -p long_run true -p seeds=3`, with $CDE_DATA, trains the bi-encoder for
 # 1,000 updates of 128 pairs, on 100,000 pairs of 28 public sources and with clusters of 32 and of
-# 512, and tests on nine judged collections. It was fixed before these runs that they decide the
-# claims on cluster sizes and on the filter, as the larger scale.
+# 512, and tests on nine judged collections. `--record day/batch_and_cluster_size-batches` compares
+# 1,000 updates of 128 pairs with 4,000 of 32, on clusters of 32. It was fixed before these runs
+# that they decide, as the larger scale: the first the claims on cluster sizes and the filter, the
+# second those on batch sizes.
 
 # %%
 from cde_book.differences import deciding, difference_table, draw_differences, sweeps_at_profiles
@@ -186,19 +188,26 @@ recipe = recipes.recipe_of(settings)
 BI, CONTEXTUAL = "bi-encoder", "contextual"
 kinds = {BI: BI, CONTEXTUAL: f"{CONTEXTUAL}, {settings.attention}"}
 batches, clusters = sorted(set(settings.batch_sizes)), sorted(set(settings.cluster_sizes))
-if len(batches) < 2:
-    raise ValueError(f"batch_sizes must name two or more; they are {batches}")
+if min(len(batches), len(clusters)) < 2:
+    raise ValueError(
+        f"batch_sizes and cluster_sizes must have two or more each; they are {batches}, {clusters}"
+    )
 swept = {"batch_sizes": batches, "cluster_sizes": clusters}
 key = settings.only("seeds", "pairs_seen", **swept, contextual_attention=settings.attention)
 rows = page.experiment("batch-cluster-sweep", lambda: study.sweep_sizes(recipe, **key), key, recipe)
-day, at_day = study.long_recipe(long_run), None
-if long_run:
-    long = {"batch_sizes": [128], "cluster_sizes": [32, 512], "pairs_seen": 128_000}
-    long |= settings.only("seeds", contextual_attention=None)
-    at_day = page.experiment(
-        "batch-cluster-sweep", lambda: study.sweep_sizes(day, **long), long, day, profile="day"
-    )
-sweeps = sweeps_at_profiles("batch-cluster-sweep", rows, at_day)
+LONG = {
+    "batch-cluster-sweep": {"batch_sizes": [128], "cluster_sizes": [32, 512]},
+    "batch_and_cluster_size-batches": {"batch_sizes": [32, 128], "cluster_sizes": [32]},
+}
+day, found = study.long_recipe(long_run), {}
+for name, of in LONG.items():
+    at_day, long = None, settings.only("seeds", contextual_attention=None, pairs_seen=128_000, **of)
+    if long_run:
+        at_day = page.experiment(
+            name, lambda long=long: study.sweep_sizes(day, **long), long, day, profile="day"
+        )
+    found[name] = sweeps_at_profiles(name, rows, at_day)
+sweeps, of_batches = found.values()
 results = study.SizeSweep(rows)
 FILTERS = {True: "with the filter", False: "without"}
 arms = [(encoder, filtered) for encoder in kinds for filtered in FILTERS]
@@ -272,7 +281,28 @@ plots.show(
 )
 
 # %%
+LARGER = {
+    f"batches of {batches[-1]} − of {batches[0]}, {name}": tuple(
+        {"batch_size": size, "filtered": on} for size in (batches[-1], batches[0])
+    )
+    for on, name in FILTERS.items()
+}
+drawing, drawn = draw_differences(of_batches, LARGER, encoder=BI)
+
+# %% tags=["hide-input"]
+plots.show(
+    drawing,
+    caption="What the bi-encoder gains from large batches over as many pairs, which means fewer "
+    "updates. The paper's figures have no numbers.",
+    data=drawn,
+    answers="CDE Figs. 3 and 13",
+)
+
+# %%
 plots.table(difference_table(sweeps, GAINS, encoder=BI))
+
+# %%
+plots.table(difference_table(of_batches, LARGER, encoder=BI))
 
 # %% [markdown]
 # ## Do harder batches go with better retrieval?
@@ -352,22 +382,33 @@ _ = claims.measure(TOPICAL, purer, f"{what}, share of the main package")
 # %%
 from cde_book import gates
 
+BATCHES_FILTERED = "cde-fig3-large-batches-filtered"
+BATCHES_UNFILTERED = "cde-fig3-large-batches-unfiltered"
 updates = settings.pairs_seen // batches[-1]  # of the largest batches
 gates.of_recipe("batch_and_cluster_size", recipe, results, updates=updates)
 
+
 # %%
-if "day" in sweeps:  # the bi-encoder alone; its collections are those of Table 1's longer runs
-    many = study.SizeSweep(sweeps["day"].rows)
-    bm25 = gates.bm25_of_longer_runs()
-    display(gates.of_recipe("batch_and_cluster_size", day, many, scale="day", bm25=bm25))
-    what = f"profile day, out of domain, {many.sets()} sets"
-    filtered, unfiltered = (many.gain_of_clusters(BI, on) for on in FILTERS)
+def longer(runs):
+    """A longer run, which has the bi-encoder alone, and what it is; its gates are shown."""
+    of, bm25 = study.SizeSweep(runs["day"].rows), gates.bm25_of_longer_runs()
+    display(gates.of_recipe("batch_and_cluster_size", day, of, scale="day", bm25=bm25))
+    return of, f"profile day, out of domain, {of.sets()} sets, 128,000 pairs seen"
+
+
+if "day" in sweeps:
+    of, what = longer(sweeps)
+    filtered, unfiltered = (of.gain_of_clusters(BI, on) for on in FILTERS)
     for claim, gain in (
         ("cde-fig3-small-clusters-filtered", filtered),
         ("cde-fig3-large-clusters-unfiltered", -unfiltered),
         ("cde-fig12-filter-unlocks-small-clusters", filtered - unfiltered),
     ):
         claims.measure_runs(claim, gain, what, scale="day")
+if "day" in of_batches:
+    of, what = longer(of_batches)
+    claims.measure_runs(BATCHES_FILTERED, of.gain_of_batches(BI, True), what, scale="day")
+    claims.measure_runs(BATCHES_UNFILTERED, of.gain_of_batches(BI, False), what, scale="day")
 smaller = {arm: results.gain_of_clusters(*arm) for arm in arms}  # clusters
 larger = {arm: results.gain_of_batches(*arm) for arm in arms}  # batches
 full, ROLE = settings.attention == "full", {True: "test", False: "exploratory"}
@@ -376,9 +417,9 @@ over = f"out of domain, {results.sets()} sets, {settings.pairs_seen:,} pairs see
 to = f"{clusters[0]} and {clusters[-1]} a cluster; {over}"
 of = f"{batches[-1]} and {batches[0]} a batch; {over}"
 measure("cde-fig3-small-clusters-filtered", smaller[BI, True], to)
-measure("cde-fig3-large-batches-filtered", larger[BI, True], of)
+measure(BATCHES_FILTERED, larger[BI, True], of)
 measure("cde-fig3-large-clusters-unfiltered", -smaller[BI, False], to)
-measure("cde-fig3-large-batches-unfiltered", larger[BI, False], of)
+measure(BATCHES_UNFILTERED, larger[BI, False], of)
 measure("cde-fig9-small-clusters", smaller[CONTEXTUAL, True], f"{name}; {to}", ROLE[full])
 measure("cde-fig9-large-batches", larger[CONTEXTUAL, True], f"{name}; {of}", ROLE[full])
 for on, word in FILTERS.items():

@@ -133,6 +133,11 @@ def ways() -> dict[str, Way]:
         "paired clusters, tour": Way(
             lambda of: of.packed(of.paired(), tour=True), idea="CDE §4.1, Packing"
         ),
+        "paired clusters, tour, filter": Way(
+            lambda of: of.packed(of.paired(), tour=True),
+            change={"filter_epsilon": 0.0},
+            idea="CDE Eq. 4 as well",
+        ),
         "paired, small clusters": Way(
             lambda of: of.packed(of.paired(max(2, of.batch_size // 8)), tour=True),
             idea="many clusters a batch, CDE §6",

@@ -33,7 +33,7 @@ learning_rate: Rate | None = None
 long_run: bool = False  # train and test on $CDE_DATA, for an hour
 
 # %%
-from cde_studies.clustering.clustering_recipe import PARAMETERS, clustering_recipe
+from cde_studies.clustering.clustering_recipe import PARAMETERS, clustering_recipe, long_recipe
 from cde_studies.clustering.groupings import ways
 
 SIDES = ("clusters of passages", "clusters of queries")
@@ -133,8 +133,6 @@ def compete(of, methods):
 # pairs, on 100,000 pairs, with nine of the ways: those that did best or that the field uses.
 
 # %%
-from types import SimpleNamespace
-
 from cde.data import is_available
 from cde_book.differences import difference_table, sweeps_at_profiles
 from cde_book.verdicts import SCALES
@@ -152,7 +150,7 @@ def contest(name, of, methods, profile=None):
     )
 
 
-day = clustering_recipe("day", SimpleNamespace(batch_size=128, epochs=1.28))
+day = long_recipe()
 if long_run:
     hours = clustering_recipe("hours", settings)
     contest(NAME, hours, [one for one in every if one not in (GREEDY, FILTERED)], "hours")

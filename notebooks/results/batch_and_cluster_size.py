@@ -214,17 +214,14 @@ arms = [(encoder, filtered) for encoder in kinds for filtered in FILTERS]
 
 
 # %%
-def draw(axis, title, which, lines):
-    """Draw curves of seeds over the sizes of a "cluster" or "batch"."""
-    charts.curves(axis, lines, {size: place for place, size in enumerate(results.sizes(which))})
-    axis.set(title=title, xlabel=f"pairs a {which}", ylabel="NDCG@10, times 100")
-    axis.label_outer()
-
-
 with plots.figure(2, 2, width=7.4, height=5.6, sharex=True, sharey=True) as (drawing, axes):
+    places = {size: place for place, size in enumerate(clusters)}
     for axis, arm in zip(axes.flat, arms, strict=True):
         lines = {f"batches of {b}": results.by_size("cluster", *arm, batch_size=b) for b in batches}
-        draw(axis, f"{kinds[arm[0]]}, {FILTERS[arm[1]]}", "cluster", lines)
+        charts.curves(axis, lines, places)
+        title = f"{kinds[arm[0]]}, {FILTERS[arm[1]]}"
+        axis.set(title=title, xlabel="pairs a cluster", ylabel="NDCG@10, times 100")
+        axis.label_outer()
     axes[0, 0].legend(loc="best")
 
 # %%
@@ -238,28 +235,8 @@ plots.show(
 )
 
 # %% [markdown]
-# Do small clusters and large batches help more with the filter? The same runs, averaged over batch
-# sizes (left) and over cluster sizes (right):
-
-# %%
-panels = [(encoder, which) for encoder in kinds for which in ("cluster", "batch")]
-with plots.figure(2, 2, width=7.4, height=5.4, sharey=True) as (drawing, axes):
-    for axis, (encoder, which) in zip(axes.flat, panels, strict=True):
-        lines = {name: results.by_size(which, encoder, on) for on, name in FILTERS.items()}
-        draw(axis, kinds[encoder], which, lines)
-    axes[0, 0].legend(loc="best")
-
-# %% tags=["hide-input"]
-plots.show(
-    drawing,
-    caption="Retrieval out of domain by cluster size and batch size, averaged over the other size.",
-    data=results.means_by_size(),
-    answers="CDE Figs. 12 and 13",
-)
-
-# %% [markdown]
-# What do small clusters gain over large ones, at `laptop` and in the longer runs? Intervals are for
-# other seeds and other sets at once.
+# What do small clusters gain over large ones, and large batches over small ones, at `laptop` and in
+# the longer runs? Averaged over the other size; intervals are for other seeds and sets at once.
 
 # %%
 GAINS = {

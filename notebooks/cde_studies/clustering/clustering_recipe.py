@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -147,3 +148,8 @@ def clustering_recipe(profile: str, settings: Any = None) -> ClusteringRecipe:
     return ClusteringRecipe(
         profile, base, tuple(values["sizes"]), of.second, epochs=epochs, kept=kept
     )
+
+
+def long_recipe() -> ClusteringRecipe:
+    """Two layers and a thousand updates of 128 pairs, a quarter of an hour of one core."""
+    return clustering_recipe("day", SimpleNamespace(batch_size=128, epochs=1.28))

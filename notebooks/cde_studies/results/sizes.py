@@ -61,20 +61,6 @@ class SizeSweep(Sweep):
         cell = ["encoder", "filtered", "batch_size", "cluster_size"]
         return 100 * self.rows.groupby(cell, sort=False)["ndcg"].mean()
 
-    def means_by_size(self) -> pd.DataFrame:
-        """Points of each encoder at each size of either kind, with the filter and without: encoder,
-        size of a ("cluster" or "batch"), size, filtered, ndcg points.
-        """
-        means = {
-            (encoder, which, filtered): self.by_size(which, encoder, filtered).mean()
-            for encoder in self.rows["encoder"].unique()
-            for which in ("cluster", "batch")
-            for filtered in (True, False)
-        }
-        long = pd.concat(means, names=["encoder", "size of a", "filtered", "size"])
-        columns = ["encoder", "size of a", "size", "filtered", "ndcg points"]
-        return pd.DataFrame(long.to_frame("ndcg points").reset_index()[columns])
-
     def best_batch(self, encoder: str, filtered: bool, pairs_seen: int) -> Interval:
         """The decimal logarithm of the batch size at which each seed is best, and its interval.
 

@@ -64,9 +64,11 @@ settings
 # question and not to the place.
 
 # %%
+import math
+
 import pandas as pd
 
-from cde_studies.dwell.natural_places import sensitivity_rows
+from cde_studies.dwell.natural_places import LENGTHS, sensitivity_rows
 
 SMALL = settings.profile == "smoke"
 names = settings.collections
@@ -175,6 +177,38 @@ listed = [(name, model, kind) for name in NAMES for model in both for kind in ev
 plots.table(pd.DataFrame([line(*one) for one in listed if len(rows_of(*one))]))
 
 # %% [markdown]
+# ## Among documents of one length
+#
+# Late answers stand in long documents, which may be harder to find wherever the answer is. So PosIR
+# {cite}`zeng2026posir` compares places among documents of one length only, and finds that the bias
+# grows with the length. Here a third of the documents is *short*, a third *medium* and a third
+# *long*, and in each the questions are grouped by the third of the document that answers them. The
+# figure has the index minus what chance gives.
+
+# %%
+long_enough = [name for name in NAMES if len(rows_of(name, MINILM, LENGTHS[0]))]
+of_length = {
+    f"{name}, {length}": {one: index_of(name, one, length, True) for one in (MINILM, BAG)}
+    for name in long_enough
+    for length in LENGTHS
+}
+with plots.figure(width=6.4, height=0.9 + 0.32 * len(of_length)) as (drawing, axis):
+    charts.forest(axis, of_length, "position sensitivity index, minus what chance gives", 0)
+
+# %% tags=["hide-input"]
+plots.show(
+    drawing,
+    caption="Sensitivity to the third in which an answer was written, among documents of one "
+    "length; 95 % intervals over documents.",
+    data=charts.interval_table(
+        {(name, model): one for name, both in of_length.items() for model, one in both.items()},
+        ["documents", "model"],
+        "index",
+    ),
+    answers="arXiv 2601.08363",
+)
+
+# %% [markdown]
 # ## Short, early, literal
 #
 # Are there worse biases than the one against late passages? Dense retrievers are said to prefer
@@ -278,6 +312,16 @@ for name in NAMES:
     counts = counts if is_beyond_chance(name) else "exploratory"
     claims.measure(PLACE, share, f"{MINILM}; {name}", counts)
 gates.show(readings)
+
+# %%
+for name in long_enough:
+    long, short = (index_of(name, MINILM, one, True) for one in (LENGTHS[-1], LENGTHS[0]))
+    more = long.estimate - short.estimate
+    down = math.hypot(long.estimate - long.low, short.high - short.estimate)
+    up = math.hypot(long.high - long.estimate, short.estimate - short.low)
+    grown = Interval(more, more - down, more + up, long.n + short.n, OVER)
+    counts = "test" if name == MAIN else "exploratory"
+    claims.measure("later-zeng-grows-with-length", grown, f"{MINILM}; {name}", counts)
 
 # %%
 for _, row in preferred.iterrows():

@@ -13,7 +13,13 @@ from biased_encoders import ALL, FIRST, Bag, marked_passages
 from cde.data import RetrievalSet
 from cde.models.encoder import load_tokenizer
 from cde_studies.dwell.fresh import Probed
-from cde_studies.dwell.natural_places import by_written_place, tables_of_scores, written_place
+from cde_studies.dwell.natural_places import (
+    LENGTHS,
+    by_length,
+    by_written_place,
+    tables_of_scores,
+    written_place,
+)
 from cde_studies.dwell.passages import Passages
 from cde_studies.dwell.sensitivity import index_share, position_sensitivity
 
@@ -88,3 +94,29 @@ def test_groups_are_those_of_squad_posq_and_thirds() -> None:
     assert table.columns.tolist() == ["beginning", "end"]
     assert table.notna().sum(axis=1).tolist() == [1, 1, 1]
     assert table["end"].dropna().tolist() == [0.1, 0.3]
+
+
+def test_among_documents_of_one_length_late_answers_are_not_charged_with_its_cost() -> None:
+    """Late answers stand in long documents; only where the place itself counts is anything left."""
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(200, 2000, 300)
+    documents = ["x" * length for length in lengths]
+    names = [str(number) for number in range(len(documents))]
+    starts = (generator.random(len(documents)) * (lengths - 20)).astype(int)
+    spans = {name: (int(start), int(start) + 20) for name, start in zip(names, starts, strict=True)}
+    qrels = {name: {name: 1} for name in names}
+    passages = Passages(RetrievalSet(names, documents, names, names, qrels), spans, {})
+    by_size = pd.Series(1 - lengths / 2500 + generator.normal(0, 0.02, len(names)), names)
+    written = [written_place(passages, name, False) for name in names]
+    whole = position_sensitivity(by_written_place(by_size, written), names, draws=100)
+    assert whole.index > 0.3 and whole.p < 0.05
+    of_one_length = by_length(passages, by_size, names)
+    assert list(of_one_length) == list(LENGTHS)
+    for table, owners in of_one_length.values():
+        assert len(owners) == 100
+        assert position_sensitivity(table, owners, draws=100).index < whole.index / 4
+    third = np.array([written_place(passages, name, True) for name in names])
+    for table, owners in by_length(
+        passages, pd.Series(np.where(third == "end", 0.5, 1.0), names), names
+    ).values():
+        assert position_sensitivity(table, owners, draws=100).index == pytest.approx(0.5)

@@ -1,14 +1,17 @@
 """Sensitivity to the place that a passage was written at, and to the place that it is moved to.
 
 Grouping questions by where their answers were written, as SQuAD-PosQ does (arXiv 2505.13950),
-compares different questions: what is said first may be asked otherwise. Four indices tell the two
+compares different questions: what is said first may be asked otherwise. These indices tell the two
 apart, on the same questions:
 
 - *natural*: documents as they are, questions by where their passage was written;
 - *question*: the same groups, but each question has its mean over ten places of its passage, so
   that the groups differ in what is asked alone;
 - *moved*: the ten places of the same passage;
-- *natural, all*: as *natural*, of all placed passages, not only of those that were moved.
+- *natural, all*: as *natural*, of all placed passages, not only of those that were moved;
+- *short*, *medium* and *long*: the same passages, grouped by the third of their document, among the
+  third of the documents of that length alone, as PosIR does (arXiv 2601.08363): late answers stand
+  in long documents, which are harder to find wherever the answer is.
 
 Cost: that of `cde_studies.dwell.fresh`, whose vectors are used again.
 """
@@ -24,12 +27,14 @@ import pandas as pd
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker
 from cde_studies.dwell.fresh import Probed, encoder_of, fresh_passages, unmoved
-from cde_studies.dwell.passages import Passages
+from cde_studies.dwell.passages import Passages, texts_of
 from cde_studies.dwell.sensitivity import index_share, position_sensitivity
 
 #: characters at which a group begins, as in SQuAD-PosQ
 STARTS = (0, 100, 200, 300, 400, 500)
 _THIRDS = ("beginning", "middle", "end")
+#: of documents of one length: the shortest third of them, and so on
+LENGTHS = ("short", "medium", "long")
 _METRIC = "ndcg@10"
 _OF_ALL = ("index", "low", "high", "without", "limit", "p", "documents")
 
@@ -106,8 +111,28 @@ def tables_of_scores(
     here = [written_place(probed.passages, query, thirds) for query in probed.queries]
     there = [written_place(every, query, thirds) for query in of_all.index]
     return {
+        **by_length(every, of_all, owners),
         "natural, all": (by_written_place(of_all, there), owners),
         "natural": (by_written_place(unchanged, here), probed.owners),
         "question": (by_written_place(moved.mean(axis=1), here), probed.owners),
         "moved": (moved, probed.owners),
     }
+
+
+def by_length(
+    passages: Passages, scores: pd.Series[float], owners: Sequence[str]
+) -> dict[str, tuple[pd.DataFrame, list[str]]]:
+    """The same by third, among documents of one length alone; none where they are too few."""
+    texts = texts_of(passages.collection)
+    lengths = pd.Series({name: len(texts[name]) for name in dict.fromkeys(owners)})
+    if len(lengths) < 2 * len(LENGTHS):
+        return {}
+    parts = pd.qcut(lengths.rank(method="first"), len(LENGTHS), labels=list(LENGTHS))
+    of_query = parts[list(owners)].to_numpy()
+    found = {}
+    for length in LENGTHS:
+        some = scores[of_query == length]
+        thirds = [written_place(passages, query, True) for query in some.index]
+        kept = [owner for owner, part in zip(owners, of_query, strict=True) if part == length]
+        found[length] = (by_written_place(some, thirds), kept)
+    return found

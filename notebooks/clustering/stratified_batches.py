@@ -350,6 +350,9 @@ for of, one in runs.items():
     by_passages[of] = claims.measure_runs(AVERAGE, tests, named, scale=scale)
     if len(later) < len(seeds_of):
         claims.measure_runs(AVERAGE, gains, f"{named}, all seeds", "exploratory", scale)
+    sides = one.gain({"arm": PASSAGES}, {"arm": QUERIES}, by=["seed", "set"])
+    role = "test" if scale == "day" else "exploratory"
+    claims.measure_runs("clustering-table2-passages-over-queries", sides, named, role, scale)
     ahead = tests.groupby("set").mean() > 0
     claims.measure(MOST, share_interval(ahead, "sets"), named, scale=scale)
     those = [name for name in ("scifact", "climate-fever-evidence") if name in ahead.index]

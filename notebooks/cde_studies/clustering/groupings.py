@@ -118,6 +118,12 @@ def ways() -> dict[str, Way]:
         "hard negatives": Way(
             _random, change=negative, times=1 / _TEXTS_WITH_NEGATIVE, idea="ANCE, mined once"
         ),
+        "hardest negatives, no limit": Way(
+            _random,
+            change=negative | {"filter_epsilon": 2.0},  # nothing scores so far above the answer
+            times=1 / _TEXTS_WITH_NEGATIVE,
+            idea="the same without Eq. 4",
+        ),
         "hardest pairs in the batch": Way(_with_hardest, idea="clustering paper §5.2"),
         "clusters of passages": Way(
             lambda of: of.packed(of.one_side(of.vectors[1])), idea="clustering paper §2"

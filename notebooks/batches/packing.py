@@ -101,8 +101,8 @@ plots.show(
 # Runs of `laptop` are some dozens of steps long. `cde run packing --record day/tsp_packing-arms -p
 # long_run true -p seeds=2`, with $CDE_DATA, trains these arms with the settings of the longer runs
 # in {doc}`../results/batch_and_cluster_size`: 1,000 updates of 128 pairs of 28 public sources,
-# clusters of 32 and of 128, nine judged collections. Such runs decide, as the larger scale; none is
-# recorded so far.
+# clusters of 32 and of 128, nine judged collections. It was fixed before these runs that they
+# decide, as the larger scale.
 
 # %%
 from cde_book.differences import deciding, difference_table, draw_differences, sweeps_at_profiles
@@ -414,13 +414,13 @@ page.answer(
 #
 # The paper's small setting has six layers, batches of 256 to 4,096, and datasets of up to 65
 # million pairs. At `laptop` there are 6,000 pairs, batches of 128, some dozens of steps from a
-# trained sentence encoder, and 21 packages of 52 to 1,275 pairs as domains. The tour runs within a
-# domain, so it has few clusters to choose from: about 80 of 16 in the largest, or ten of 128, among
-# which the order makes little difference. Packages of fewer pairs than a batch are not trained on.
-# The shares of batch-mates met again depend on the ratios of batch, cluster and domain, and all
-# clusters come from one run of k-means: intervals cover the randomness of packing, not other
-# clusters or texts. The paper values re-mixed batches because they should help training; that is
-# not tested here.
+# trained sentence encoder, and 21 packages of 52 to 1,275 pairs as domains; at `day` two layers
+# take 1,000 steps on 100,000 pairs, with two runs of each arm. The tour runs within a domain, so it
+# has few clusters to choose from: about 80 of 16 in the largest, or ten of 128, among which the
+# order makes little difference. Packages of fewer pairs than a batch are not trained on. The shares
+# of batch-mates met again depend on the ratios of batch, cluster and domain, and all clusters come
+# from one run of k-means: intervals cover the randomness of packing, not other clusters or texts.
+# The paper values re-mixed batches because they should help training; that is not tested here.
 #
 # ## Run it again
 

@@ -414,13 +414,14 @@ page.answer(
 #
 # The paper's small setting has six layers, batches of 256 to 4,096, and datasets of up to 65
 # million pairs. At `laptop` there are 6,000 pairs, batches of 128, some dozens of steps from a
-# trained sentence encoder, and 21 packages of 52 to 1,275 pairs as domains; at `day` two layers
-# take 1,000 steps on 100,000 pairs, with two runs of each arm. The tour runs within a domain, so it
-# has few clusters to choose from: about 80 of 16 in the largest, or ten of 128, among which the
-# order makes little difference. Packages of fewer pairs than a batch are not trained on. The shares
-# of batch-mates met again depend on the ratios of batch, cluster and domain, and all clusters come
-# from one run of k-means: intervals cover the randomness of packing, not other clusters or texts.
-# The paper values re-mixed batches because they should help training; that is not tested here.
+# trained sentence encoder, and 21 packages of 52 to 1,275 pairs as domains. The tour runs within a
+# domain, so there it has few clusters to choose from: about 80 of 16 in the largest, or ten of 128,
+# among which the order makes little difference. Packages of fewer pairs than a batch are not
+# trained on. At `day` two layers take 1,000 steps on 100,000 pairs, with two runs of each arm. The
+# shares of batch-mates met again depend on the ratios of batch, cluster and domain, and all
+# clusters come from one run of k-means: intervals cover the randomness of packing, not other
+# clusters or texts. The paper values re-mixed batches because they should help training; that is
+# not tested here.
 #
 # ## Run it again
 

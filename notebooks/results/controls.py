@@ -127,10 +127,12 @@ if long_run and not is_available("pairs/*"):
     raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 SMALLER = BATCHES | {NEIGHBOURS: BATCHES[NEIGHBOURS] | {"cluster_size": 32}}
 LONG = {"hours": (recipes.recipe("hours"), BATCHES), "day": (long_recipe(), SMALLER)}
-for of, (longer, arms) in LONG.items() if long_run else ():
-    page.experiment(NAME, partial(train_and_test, longer, arms), key, longer, profile=of)
+at_day = None
+for of, (of_recipe, arms) in LONG.items() if long_run else ():
+    train_these = partial(train_and_test, of_recipe, arms)
+    at_day = page.experiment(NAME, train_these, key, of_recipe, profile=of)
 rows = page.experiment(NAME, lambda: train_and_test(recipe, ARMS), key, recipe)
-runs = sweeps_at_profiles(NAME, rows)
+runs = sweeps_at_profiles(NAME, rows, at_day)
 
 # %% [markdown]
 # ## Every arm, and the scores before training
@@ -340,7 +342,7 @@ SOURCES_CLAIM, PARAMETERS_CLAIM = "ours-neighbours-over-sources", "ours-corpus-o
 TESTS = {SOURCES_CLAIM: BEYOND_SOURCES, PARAMETERS_CLAIM: BEYOND_PARAMETERS}
 for of, one in runs.items():
     bm25 = one.score(arm=LEXICAL).mean()
-    trained = LONG[of][0] if of in LONG else recipe
+    trained = recipe if of == profile else LONG[of][0] if of in LONG else recipes.recipe(of)
     arms_alone = Sweep(one.rows[one.rows["arm"].isin(list(ARMS))])
     display(gates.of_recipe("controls", trained, arms_alone, scale=of, bm25=bm25))
     for claim, difference in TESTS.items():

@@ -114,7 +114,7 @@ if long_runs:
 parts = {}
 for name in ("controls-arms", "table1-arms"):
     for other, record in records_at_other_profiles(name, profile).items():
-        if other != "laptop":
+        if other not in ("laptop", "day"):  # at day, controls has another recipe
             parts.setdefault(other, []).append(record.rows)
             show_source(f"{other}: {record.note}")
 longer = {}

@@ -21,7 +21,7 @@ from cde_studies.dwell.natural_places import (
     written_place,
 )
 from cde_studies.dwell.passages import Passages
-from cde_studies.dwell.sensitivity import index_share, position_sensitivity
+from cde_studies.dwell.sensitivity import index_difference, index_share, position_sensitivity
 
 
 def harder_late(passages: Passages) -> Passages:
@@ -77,6 +77,25 @@ def test_a_share_of_the_index_is_told_with_its_interval() -> None:
         ]
         share = index_share(*tables, owners, draws=200)
         covered += share.low <= 0.5 <= share.high
+    assert covered >= 52
+
+
+def test_the_difference_of_two_indices_is_covered_by_its_interval() -> None:
+    generator = np.random.default_rng(0)
+    covered = 0
+    for _ in range(60):
+        late = np.tile([False, True], 80)
+        owners = np.repeat(np.arange(80), 2).tolist()
+        tables = [
+            by_written_place(
+                pd.Series(generator.normal(0.8, 0.15, 160) - lost * late),
+                np.where(late, "end", "beginning").tolist(),
+            )
+            for lost in (0.4, 0.2)
+        ]
+        found = index_difference(*tables, (owners, owners), draws=200)
+        covered += found.low <= 0.25 <= found.high  # 1 − 0.4/0.8 less 1 − 0.6/0.8
+        assert found.low > 0
     assert covered >= 52
 
 

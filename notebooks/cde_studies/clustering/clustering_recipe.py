@@ -2,9 +2,10 @@
 
 The optimiser is the paper's: AdamW with PyTorch's defaults, a warm-up over an eighth of the steps
 (50 of some 370 there), linear decay to a tenth of the rate, gradients cut to length 1, τ = 0.02, no
-filter, three epochs. Data and encoder are the profile's. On a CPU the encoder is a mean of word
-embeddings, without any layer: it trains in a minute, so that many arms can have many seeds. From
-`gpu` on it has layers, and a text's vector is that of [CLS], as in the paper.
+filter, three epochs. Data and encoder are the profile's. At `laptop` and `hours` the encoder is a
+mean of word embeddings, without any layer: it trains in a minute, so that many arms can have many
+seeds. At `day` it has two layers of MiniLM and the mean of their states; from `gpu` on, six and
+[CLS], as in the paper.
 
 The learning rate on a CPU was chosen on shuffled batches alone: of 4e-4, 1e-3, 3e-3 and 1e-2, the
 least that came within a tenth of a point of the best on nine collections.

@@ -118,7 +118,13 @@ def ways() -> dict[str, Way]:
         "hard negatives": Way(
             _random, change=negative, times=1 / _TEXTS_WITH_NEGATIVE, idea="ANCE, mined once"
         ),
-        "hardest negatives, no limit": Way(
+        "hard negatives, batch unfiltered": Way(
+            _random,
+            change=negative | {"filter_epsilon": None},
+            times=1 / _TEXTS_WITH_NEGATIVE,
+            idea="Eq. 4 for what is mined alone",
+        ),
+        "hard negatives without a limit": Way(
             _random,
             change=negative | {"filter_epsilon": 2.0},  # nothing scores so far above the answer
             times=1 / _TEXTS_WITH_NEGATIVE,

@@ -28,7 +28,7 @@ from cde.progress import progress
 from cde.retrieval import Encoder, Ranker
 from cde_studies.dwell.fresh import Probed, encoder_of, fresh_passages, unmoved
 from cde_studies.dwell.passages import Passages, texts_of
-from cde_studies.dwell.sensitivity import index_share, position_sensitivity
+from cde_studies.dwell.sensitivity import index_difference, index_share, position_sensitivity
 
 #: characters at which a group begins, as in SQuAD-PosQ
 STARTS = (0, 100, 200, 300, 400, 500)
@@ -71,7 +71,7 @@ def sensitivity_rows(
     A row for each group with `collection`, `model`, `kind` (see above), `group`, `ndcg` (its mean)
     and `queries`; and in each row the same: `index`, `low`, `high`, `without`, `limit`, `p`,
     `documents`; of *question* also `share`, `share_low`, `share_high`, the index as a share of
-    *natural*.
+    *natural*; of *long* also `more`, `more_low`, `more_high`, the index less that of *short*.
     """
     rows: list[dict[str, Any]] = []
     for name, most in progress(queries.items(), "measuring sensitivity", unit="collections"):
@@ -90,6 +90,10 @@ def sensitivity_rows(
                     share = index_share(table, tables["natural"][0], owners, draws)
                     ends = {"share_low": share.low, "share_high": share.high}
                     of_all |= {"share": share.estimate, **ends}
+                if kind == LENGTHS[-1]:
+                    shorter, of_shorter = tables[LENGTHS[0]]
+                    more = index_difference(table, shorter, (owners, of_shorter), draws)
+                    of_all |= {"more": more.estimate, "more_low": more.low, "more_high": more.high}
                 counts = table.notna().sum().tolist()
                 for (group, mean), count in zip(found.groups.items(), counts, strict=True):
                     own = {"group": str(group), "ndcg": mean, "queries": count}

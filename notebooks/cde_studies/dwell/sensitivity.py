@@ -33,6 +33,9 @@ from numpy.typing import NDArray
 
 from cde.intervals import Interval
 
+#: how intervals are made
+BASIC = "basic bootstrap of documents"
+
 #: rounding of sums: two orders of the same numbers count as equal
 _ROUNDING = 1e-9
 
@@ -100,6 +103,25 @@ def index_share(
     low, high = np.nanpercentile(shares[1:], [2.5, 97.5])
     method = "percentile bootstrap of documents"
     return Interval(float(shares[0]), float(low), float(high), count, method)
+
+
+def index_difference(
+    one: pd.DataFrame,
+    other: pd.DataFrame,
+    documents: tuple[Sequence[Hashable], Sequence[Hashable]],
+    draws: int,
+) -> Interval:
+    """The index of one table minus that of another, of other documents; the interval as above."""
+    indices, count = [], 0
+    for place, (table, own) in enumerate(zip((one, other), documents, strict=True)):
+        (owners, n), values = _owners(own), table.to_numpy(dtype=np.float64)
+        drawn = _resampled(values, owners, n, draws, np.random.default_rng(place))
+        indices.append(np.concatenate([[index_of_means(np.nanmean(values, axis=0))], drawn]))
+        count += n
+    apart = indices[0] - indices[1]
+    below, above = np.nanpercentile(apart[1:], [2.5, 97.5])
+    found = float(apart[0])
+    return Interval(found, 2 * found - above, 2 * found - below, count, BASIC)
 
 
 def _owners(documents: Sequence[Hashable]) -> tuple[NDArray[np.int64], int]:

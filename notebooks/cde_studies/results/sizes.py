@@ -28,10 +28,6 @@ from cde_studies.sweeps import Sweep, sweep
 class SizeSweep(Sweep):
     """The rows of `sweep_sizes`, and how scores change with a size."""
 
-    def sizes(self, which: str) -> list[int]:
-        """The sizes of batches ("batch") or clusters ("cluster"), in ascending order."""
-        return sorted(int(size) for size in self.rows[f"{which}_size"].unique())
-
     def by_size(
         self,
         which: str,
@@ -67,7 +63,7 @@ class SizeSweep(Sweep):
         Beyond the ends of the sweep it may lie at a single pair, and at all of them in one batch.
         """
         best = self.by_size("batch", encoder, filtered).idxmax(axis=1)
-        limits = np.log10([1, *self.sizes("batch"), pairs_seen])
+        limits = np.log10([1, *sorted(self.rows["batch_size"].unique()), pairs_seen])
         return best_on_grid(np.log10(best.astype(float)), limits.tolist())
 
 

@@ -51,8 +51,9 @@ def of_recipe(
     ]
     if results is not None:
         scores = results.score(by="arm")
-        reference = bm25_scores(recipe.tests()).mean() if bm25 is None else bm25
-        weakest = float(scores.min() / reference)
+        if bm25 is None:
+            bm25 = bm25_of_longer_runs() if scale == "day" else bm25_scores(recipe.tests()).mean()
+        weakest = float(scores.min() / bm25)
         readings.append(gate("above-floor", weakest, f"the arm {scores.idxmin()}", scale))
     named = {name for one in ledger().values() if one.chapter == chapter for name in one.gates}
     return show([one for one in readings if one.gate in named])

@@ -414,8 +414,7 @@ over = (
 claims.measure_runs(HELPS, gain(BI), f"{BI}; {over}")
 if "day" in sweeps:
     longer = sweeps["day"]
-    bm25 = gates.bm25_of_longer_runs()
-    display(gates.of_recipe("false_negatives", day, longer, scale="day", bm25=bm25))
+    display(gates.of_recipe("false_negatives", day, longer, scale="day"))
     gains = longer.gain({"filtered": True}, {"filtered": False}, by=["seed", "set"])
     what = f"{BI}; profile day, out of domain, {longer.sets()} sets"
     claims.measure_runs(HELPS, gains, what, scale="day")
@@ -432,11 +431,9 @@ TESTED = {
     "ours-filter-relabelling": "relabelled − filter",
 }
 for scale in [one for one in (profile, "day") if one in controls]:
-    runs, longer = controls[scale], scale == "day"
-    of, bm25 = (day, gates.bm25_of_longer_runs()) if longer else (recipe, None)
-    updates = of.base.steps if longer else length["steps"]
-    passed = gates.of_recipe("false_negatives", of, runs, scale=scale, bm25=bm25, updates=updates)
-    display(passed)
+    runs = controls[scale]
+    of, updates = (day, None) if scale == "day" else (recipe, length["steps"])
+    display(gates.of_recipe("false_negatives", of, runs, scale=scale, updates=updates))
     what = f"{BI}; profile {scale}, out of domain, {runs.sets()} sets"
     for claim, name in TESTED.items():
         gains = runs.gain(*INSTEAD[name], by=["seed", "set"])

@@ -372,9 +372,8 @@ plots.table(trained.set_index("trained on").round(3))
 # %%
 HELPS, SMALL = "cde-fig14-tsp-helps", "cde-fig14-tsp-small-clusters"
 for scale in [one for one in (profile, "day") if one in results]:
-    runs, longer = results[scale], scale == "day"
-    of, bm25 = (day, gates.bm25_of_longer_runs()) if longer else (recipe, None)
-    display(gates.of_recipe("packing", of, runs, scale=scale, bm25=bm25))
+    runs, of = results[scale], day if scale == "day" else recipe
+    display(gates.of_recipe("packing", of, runs, scale=scale))
     what = f"out of domain, {runs.sets()} sets, {of.base.steps} steps of {of.base.batch_size}"
     gains = {
         size: runs.gain(*GAINS[f"tour − random, clusters of {size}"], by=["seed", "set"])

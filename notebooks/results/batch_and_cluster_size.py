@@ -373,8 +373,8 @@ gates.of_recipe("batch_and_cluster_size", recipe, results, updates=updates)
 # %%
 def longer(runs):
     """A longer run, which has the bi-encoder alone, and what it is; its gates are shown."""
-    of, bm25 = study.SizeSweep(runs["day"].rows), gates.bm25_of_longer_runs()
-    display(gates.of_recipe("batch_and_cluster_size", day, of, scale="day", bm25=bm25))
+    of = study.SizeSweep(runs["day"].rows)
+    display(gates.of_recipe("batch_and_cluster_size", day, of, scale="day"))
     return of, f"profile day, out of domain, {of.sets()} sets, 128,000 pairs seen, "
 
 

@@ -206,7 +206,7 @@ def test_written_questions_are_the_second_phase_where_they_are_among_the_pairs(
 @pytest.mark.parametrize(
     ("batches", "clusters", "seen", "wrong"),
     [
-        ([8, 16], [8], 64, "two cluster"),
+        ([8], [8], 64, "two sizes of batches or of clusters"),
         ([8, 16], [8, 16], 31, "two of the"),
         ([4, 16], [8, 16], 64, "context_size 8 is more than the smallest"),
         ([8, 400], [8, 16], 800, "no batch of 400 can be filled"),

@@ -89,6 +89,11 @@ def sweep_sizes(
     batch_size, cluster_size, filtered.
     """
     batch_sizes, cluster_sizes = sorted(set(batch_sizes)), sorted(set(cluster_sizes))
+    if max(len(batch_sizes), len(cluster_sizes)) < 2:
+        raise ValueError(
+            "two sizes of batches or of clusters are needed; they are "
+            f"{batch_sizes} and {cluster_sizes}"
+        )
     if pairs_seen < 2 * batch_sizes[-1]:
         raise ValueError(
             f"pairs_seen must be two of the largest batches ({batch_sizes[-1]}) or more; it is "

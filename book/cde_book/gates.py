@@ -52,7 +52,8 @@ def of_recipe(
     if results is not None:
         scores = results.score(by="arm")
         if bm25 is None:
-            bm25 = bm25_of_longer_runs() if scale == "day" else bm25_scores(recipe.tests()).mean()
+            known = rows_of_record("table1-floor", "hours") if scale == "day" else None  # same sets
+            bm25 = (known.rows["bm25"] if known else bm25_scores(recipe.tests())).mean()
         weakest = float(scores.min() / bm25)
         readings.append(gate("above-floor", weakest, f"the arm {scores.idxmin()}", scale))
     named = {name for one in ledger().values() if one.chapter == chapter for name in one.gates}
@@ -68,11 +69,6 @@ def bm25_scores(tests: Iterable[EvaluationSet]) -> pd.Series[float]:
     return pd.Series(
         {test.name: 100 * evaluate(BM25(), test.collection)["ndcg@10"] for test in outside}
     )
-
-
-def bm25_of_longer_runs() -> float:
-    """BM25's mean NDCG@10 in points on the judged collections of the profiles `hours` and `day`."""
-    return float(rows_of_record("table1-floor", "hours").rows["bm25"].mean())  # type: ignore[union-attr]
 
 
 def share_moved(recipe: Recipe, profile: str) -> float | None:

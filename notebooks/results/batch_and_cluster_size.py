@@ -243,13 +243,20 @@ plots.show(
 # What do small clusters gain over large ones, and large batches over small ones, at `laptop` and in
 # the longer runs? Averaged over the other size; intervals are for other seeds and sets at once.
 
+
 # %%
-GAINS = {
-    f"clusters of {clusters[0]} − of {clusters[-1]}, {name}": tuple(
-        {"cluster_size": size, "filtered": on} for size in (clusters[0], clusters[-1])
-    )
-    for on, name in FILTERS.items()
-}
+def between(what, column, one, other):
+    """What one size gains over another, with the filter and without."""
+    return {
+        f"{what} of {one} − of {other}, {name}": tuple(
+            {column: size, "filtered": on} for size in (one, other)
+        )
+        for on, name in FILTERS.items()
+    }
+
+
+GAINS = between("clusters", "cluster_size", clusters[0], clusters[-1])
+LARGER = between("batches", "batch_size", batches[-1], batches[0])
 drawing, drawn = draw_differences(sweeps, GAINS, encoder=BI)
 
 # %% tags=["hide-input"]
@@ -263,12 +270,6 @@ plots.show(
 )
 
 # %%
-LARGER = {
-    f"batches of {batches[-1]} − of {batches[0]}, {name}": tuple(
-        {"batch_size": size, "filtered": on} for size in (batches[-1], batches[0])
-    )
-    for on, name in FILTERS.items()
-}
 drawing, drawn = draw_differences(of_batches, LARGER, encoder=BI)
 
 # %% tags=["hide-input"]

@@ -18,6 +18,7 @@ import errno
 import hashlib
 import importlib.metadata
 import importlib.util
+import math
 import os
 import platform
 import random
@@ -352,7 +353,10 @@ class Surrogate(SentenceMethods):
                     "reads no more",
                     stacklevel=2,
                 )
-            model.max_seq_length = min(self.max_tokens, limit)
+            if limit == math.inf:  # static embeddings: their tokenizer cuts
+                model.tokenizer.enable_truncation(self.max_tokens)
+            else:
+                model.max_seq_length = min(self.max_tokens, limit)
         return model
 
     @cached_property

@@ -15,7 +15,7 @@ import huggingface_hub.constants
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tiny_encoders import backbone_folder
+from tiny_encoders import backbone_folder, static_embeddings
 
 import cde
 from cde import hardware, surrogate
@@ -92,6 +92,16 @@ def test_what_stands_beyond_max_tokens_changes_nothing(plain: Surrogate) -> None
     np.testing.assert_allclose(cut[0], cut[1], atol=1e-6)
     np.testing.assert_allclose(cut[0], whole[0], atol=1e-5)
     assert np.abs(cut[0] - cut[2]).max() > 1e-3
+    assert np.abs(whole[0] - whole[1]).max() > 1e-3
+
+
+def test_static_embeddings_are_cut_as_well(tmp_path: Path) -> None:
+    """Of a model without a transformer, whose length sentence-transformers cannot set."""
+    folder = static_embeddings(tmp_path / "static")
+    texts = ["one two three four", "one two three four five", "one two three"]
+    cut = Surrogate(folder, max_tokens=4, cache=False).embed(texts)
+    whole = Surrogate(folder, cache=False).embed(texts)
+    np.testing.assert_allclose(cut, whole[[0, 0, 2]], atol=1e-6)
     assert np.abs(whole[0] - whole[1]).max() > 1e-3
 
 

@@ -133,6 +133,18 @@ def small_minilm(folder: Path) -> Path:
     return folder
 
 
+def static_embeddings(folder: Path) -> str:
+    """A folder of sentence-transformers: MiniLM's words, each with a random vector of length 16."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    words = load_tokenizer("minilm")
+    vectors = np.random.default_rng(0).standard_normal((len(words), 16)).astype(np.float32)
+    model = StaticEmbedding(words, embedding_weights=vectors)
+    SentenceTransformer(modules=[model], device="cpu").save_pretrained(str(folder))
+    return str(folder)
+
+
 def bi_encoder(family: str = "bert", seed: int = 0, **settings: Any) -> BiEncoder:
     """A small bi-encoder in float32 on the CPU."""
     model = BiEncoder(BiEncoderConfig(backbone=BACKBONES[family], **settings))

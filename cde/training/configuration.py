@@ -28,6 +28,8 @@ _LATER = (
     "final_rate",
     "clip_gradients",
     "evaluate_every",
+    "surrogate",
+    "filter_surrogate",
 )
 
 
@@ -65,7 +67,11 @@ class TrainConfig:
         cluster_by: "pairs" (Eq. 3), or spherical k-means on "documents", "queries" or "both", laid
             side by side (clustering paper §2 and its footnote 2).
         order: of clusters in packing, "tsp" or "random".
-        surrogate_tokens: texts are cut there for the surrogate (clusters, filter, hard negatives).
+        surrogate: whose vectors make clusters, filter and hard negatives: "minilm", or the folder
+            or Hub name of a sentence-transformers model (`cde.Surrogate`).
+        filter_surrogate: another one for the filter alone, as in the paper, which clusters with GTR
+            and filters with nomic-embed; None takes `surrogate`.
+        surrogate_tokens: texts are cut there for either surrogate.
         filter_epsilon: ε of Eq. 4; None trains without the filter.
         filter_threshold: an absolute score in its place, as in the authors' code.
         hard_negatives: a query, mined with the surrogate within its domain.
@@ -116,6 +122,8 @@ class TrainConfig:
     cluster_size: _Count = 256
     cluster_by: Literal["pairs", "documents", "queries", "both"] = "pairs"
     order: Literal["random", "tsp"] = "tsp"
+    surrogate: Text = "minilm"
+    filter_surrogate: Text | None = None
     surrogate_tokens: _Count = 64
     filter_epsilon: Number | None = 0.0
     filter_threshold: Number | None = None

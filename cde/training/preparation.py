@@ -99,13 +99,23 @@ class Preparation:
 
     @cached_property
     def surrogate(self) -> Surrogate:
-        """The model whose vectors make clusters, filter and hard negatives."""
-        return Surrogate(max_tokens=self.config.surrogate_tokens)
+        """The model whose vectors make clusters and hard negatives."""
+        return Surrogate(self.config.surrogate, max_tokens=self.config.surrogate_tokens)
 
     @cached_property
     def vectors(self) -> tuple[Vectors, Vectors]:
         """The surrogate's vectors of queries and documents, `(n, dim)` each."""
-        surrogate = self.surrogate
+        return self._embedded(self.surrogate)
+
+    @cached_property
+    def judging(self) -> tuple[Vectors, Vectors]:
+        """The vectors by which the filter judges."""
+        name = self.config.filter_surrogate
+        if name in (None, self.config.surrogate):
+            return self.vectors
+        return self._embedded(Surrogate(name, max_tokens=self.config.surrogate_tokens))
+
+    def _embedded(self, surrogate: Surrogate) -> tuple[Vectors, Vectors]:
         # of runs that begin together one embeds the texts, and the others wait and read
         with FileLock(cache_folder("locks") / f"embedding-{self.pairs.fingerprint}.lock"):
             queries = surrogate.encode_queries(self.pairs.queries)
@@ -210,7 +220,7 @@ class Preparation:
         """Which documents (and hard negatives) of these pairs leave each query's denominator."""
         config, columns = self.config, self._columns(rows)
         if config.filter_epsilon is not None or config.filter_threshold is not None:
-            queries, documents = self.vectors[0][rows], self.vectors[1][columns]
+            queries, documents = self.judging[0][rows], self.judging[1][columns]
             false = false_negatives(
                 queries, documents, config.filter_epsilon or 0.0, config.filter_threshold
             )

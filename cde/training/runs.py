@@ -86,8 +86,10 @@ def run_key(
     """
     settings, procedure = json.dumps(config.to_dict(), sort_keys=True), f"procedure {PROCEDURE}"
     parts = [settings, pairs.fingerprint, procedure, chosen_precision(config.precision)]
-    if os.path.isdir(config.start):  # weights, settings and tokenizer
-        parts.append(folder_hash(config.start))
+    for folder in (config.start, config.surrogate, config.filter_surrogate):
+        # weights, settings and tokenizer; "minilm" is the one that is built in
+        if folder not in (None, "minilm") and os.path.isdir(folder):
+            parts.append(folder_hash(folder))
     if hard_negatives is not None:
         given = positions_of_pairs(hard_negatives, "hard_negatives", len(pairs))
         parts.append(content_hash([given.tobytes()]))

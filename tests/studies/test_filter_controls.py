@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
 
+import cde
+from cde.models.encoder import load_tokenizer
 from cde.training.loss import contrastive_loss
 from cde_studies.batches import filter_controls
+from cde_studies.batches.tf_idf_judge import save_tf_idf
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -69,3 +76,18 @@ def test_both_losses_leave_out_as_much_as_the_filter_and_draw_the_same_again() -
         losses[choice] = float(found.loss)
     # without its hardest negatives a loss is lowest
     assert losses["hardest"] < losses["random"]
+
+
+def test_the_judge_that_knows_words_alone_scores_as_tf_idf_does(
+    pydocs_pairs: cde.Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a dimension for each text its cosines are those of scikit-learn's whole table."""
+    monkeypatch.setenv("CDE_CACHE", str(tmp_path))
+    pairs = pydocs_pairs.sample(30)
+    judge = cde.Surrogate(save_tf_idf(pairs, 24), max_tokens=24, precision="float32")
+    found = judge.encode_queries(pairs.queries) @ judge.encode_documents(pairs.documents).T
+    words = load_tokenizer("minilm")
+    table = TfidfVectorizer(analyzer=lambda text: words.tokenize(text)[:24])
+    table.fit([*pairs.queries, *pairs.documents])
+    expected = table.transform(pairs.queries) @ table.transform(pairs.documents).T
+    np.testing.assert_allclose(found, expected.toarray(), atol=1e-4)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_encoders import backbone_folder
+from tiny_encoders import backbone_folder, static_embeddings
 from torch import Tensor
 
 import cde
@@ -486,6 +486,32 @@ def test_the_margin_of_the_filter_holds_for_hard_negatives_and_batches(pairs: Pa
     assert filtered.sum() > looser.sum()
 
 
+def test_a_second_surrogate_judges_and_the_first_still_clusters_and_mines(
+    pairs: Pairs, tmp_path: Path
+) -> None:
+    """As in the paper, whose clusters are by GTR and whose filter is by nomic-embed."""
+    folder = static_embeddings(tmp_path / "static")
+    config = TrainConfig(batches="cluster", hard_negatives=1, **SMALL)
+    one, two, other = (
+        prepare(dataclasses.replace(config, **changes), pairs)
+        for changes in ({}, {"filter_surrogate": folder}, {"surrogate": folder})
+    )
+    assert one.hard is not None and two.hard is not None and other.hard is not None
+    np.testing.assert_array_equal(two.clusters, one.clusters)
+    np.testing.assert_array_equal(two.hard, one.hard)
+    assert (other.clusters != one.clusters).any() and (other.hard != one.hard).any()
+    rows = np.arange(0, 64, 2)
+    columns = np.concatenate([rows, two.hard[rows, 0]])
+    judge = cde.Surrogate(folder, max_tokens=config.surrogate_tokens)
+    queries = judge.encode_queries(pairs.queries)
+    documents = judge.encode_documents(pairs.documents)
+    same = two.groups[rows][:, None] == two.groups[columns]
+    np.fill_diagonal(same, False)
+    expected = cde.false_negatives(queries[rows], documents[columns]) | same
+    np.testing.assert_array_equal(two.left_out(rows), expected)
+    assert (one.left_out(rows) != expected).any()
+
+
 def test_hard_negatives_of_a_run_are_of_the_query_s_own_domain(pairs: Pairs) -> None:
     two = dataclasses.replace(pairs, domains=[("a", "b")[row % 2] for row in range(len(pairs))])
     config = TrainConfig(hard_negatives=2, **RANDOM)
@@ -586,6 +612,8 @@ CHANGED: dict[str, dict[str, Any]] = {
     "precision": {"precision": "bfloat16"},
     "checkpoint_every": {"checkpoint_every": 3},
     "evaluate_every": {"evaluate_every": 3},
+    "surrogate": {"surrogate": "another"},
+    "filter_surrogate": {"filter_surrogate": "another"},
     "seed": {"seed": 5},
 }
 
@@ -597,9 +625,12 @@ def test_each_setting_moves_the_key_of_a_run(pairs: Pairs) -> None:
     assert len(keys | {run_key(config, pairs)}) == len(CHANGED) + 1
 
 
-@pytest.mark.parametrize("sharded", [False, True])
-def test_each_file_of_the_folder_that_a_run_starts_from_moves_its_key(
-    sharded: bool, pairs: Pairs, tmp_path: Path
+@pytest.mark.parametrize(
+    ("setting", "sharded"),
+    [("start", False), ("start", True), ("surrogate", False), ("filter_surrogate", False)],
+)
+def test_each_file_of_the_folder_of_a_model_that_a_run_uses_moves_its_key(
+    setting: str, sharded: bool, pairs: Pairs, tmp_path: Path
 ) -> None:
     folder = backbone_folder(tmp_path, "bert")
     if sharded:
@@ -607,7 +638,7 @@ def test_each_file_of_the_folder_that_a_run_starts_from_moves_its_key(
         weight_map = {"embeddings.word_embeddings.weight": "part-1.safetensors"}
         index = folder / "model.safetensors.index.json"
         index.write_text(json.dumps({"weight_map": weight_map}))
-    config = TrainConfig(**{**SMALL, "start": str(folder)})
+    config = TrainConfig(**{**SMALL, setting: str(folder)})
     keys, files = {run_key(config, pairs)}, sorted(folder.iterdir())
     for path in files:
         path.write_bytes(path.read_bytes() + b" ")

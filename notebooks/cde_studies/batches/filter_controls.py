@@ -2,7 +2,8 @@
 those that the surrogate finds; and what the surrogate finds counted as answers.
 
 If negatives drawn at random do as well, the loss only wanted fewer; if those that the encoder
-scores highest itself do as well, no surrogate is needed. Copies of the labelled document stay out
+scores highest itself do as well, no surrogate is needed; and if tf-idf judges as well, no model is.
+Copies of the labelled document stay out
 in every arm; here a copy is what the filter finds with an equal vector (a cosine above 0.999), as
 texts have that differ after the cut alone.
 
@@ -22,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from cde.training.loss import ContrastiveLoss, contrastive_loss
+from cde_studies.batches.tf_idf_judge import save_tf_idf
 from cde_studies.recipes import Recipe
 from cde_studies.sweeps import sweep
 
@@ -87,10 +89,14 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 def train_controls(
     recipe: Recipe, batch_size: int, cluster_size: int, steps: int, seed: int, seeds: int
 ) -> pd.DataFrame:
-    """Rows of `sweep` for a bi-encoder with each of `ARMS`, on the sets out of domain."""
+    """Rows of `sweep` for a bi-encoder with each of `ARMS`, and with tf-idf as the filter's judge
+    ("tf-idf"), on the sets out of domain.
+    """
     length = {"steps": steps, "warmup_steps": max(1, steps // 10)}
     sizes = {"batch_size": batch_size, "cluster_size": cluster_size, **length}
     shared = {"architecture": "bi-encoder", "batches": "cluster", **sizes}
-    arms = {name: {**shared, **arm} for name, arm in ARMS.items()}
+    judge = save_tf_idf(recipe.pairs, recipe.base.surrogate_tokens)
+    every = {**ARMS, "tf-idf": {"filter_epsilon": 0.0, "filter_surrogate": judge}}
+    arms = {name: {**shared, **arm} for name, arm in every.items()}
     tests = [test for test in recipe.tests() if test.where == "out"]
     return sweep(arms, range(seed, seed + seeds), recipe, tests=tests)

@@ -94,10 +94,15 @@ class ClusteringRecipe(Recipe):
         """The surrogate's vectors of the pairs' queries and documents, `(n, dim)` each."""
         return self.vectors_of(self.pairs)
 
+    @property
+    def surrogate(self) -> Surrogate:
+        """The model that makes clusters."""
+        return Surrogate(self.base.surrogate, max_tokens=self.base.surrogate_tokens)
+
     def vectors_of(self, pairs: Pairs) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """The surrogate's vectors of queries and documents, `(n, dim)` each."""
-        surrogate = Surrogate(max_tokens=self.base.surrogate_tokens)
-        return surrogate.encode_queries(pairs.queries), surrogate.encode_documents(pairs.documents)
+        model = self.surrogate
+        return model.encode_queries(pairs.queries), model.encode_documents(pairs.documents)
 
     def train_on(
         self, pairs: Pairs, arm: Mapping[str, Any], seed: int, plan: Any = None, tests: Any = ()

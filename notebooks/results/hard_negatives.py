@@ -38,6 +38,7 @@ cluster_size: Count | None = None
 context_size: Count | None = None  # a bi-encoder has no context
 layers: Layers | None = None  # of the start's transformer, in either stage
 learning_rate: Rate | None = None
+long_run: bool = False  # after a thousand updates, on questions that people wrote, with $CDE_DATA
 
 # %%
 from cde_studies import recipes
@@ -79,9 +80,15 @@ settings
 # an arm with more hard negatives also has more negatives in total, and its steps cost more.
 
 # %%
+from dataclasses import replace
+
 import pandas as pd
 
+from cde_studies.results.sizes import long_recipe
+
 recipe = recipes.recipe_of(settings)
+day = long_recipe(long_run)
+day = replace(day, base=replace(day.base, cluster_size=32))
 second = {**recipe.second}
 if settings.supervised_batch_size is not None:
     second |= dict.fromkeys(("batch_size", "cluster_size"), settings.supervised_batch_size)
@@ -99,41 +106,58 @@ plots.table(pd.DataFrame([{**second, **of_phases}]).drop(columns="pairs"))
 # of epochs varies; in the other the number of hard negatives varies.
 
 # %%
-from cde_studies.sweeps import Sweep, sweep
+from functools import partial
+
+from cde_book.differences import difference_table, sweeps_at_profiles
+from cde_studies.sweeps import sweep
 
 BEFORE, CLUSTERED = "first phase alone", {"batches": "cluster"}
-tests = [test for test in recipe.tests() if test.where == "out"]
-
-
-def two_phases(name, first, arms):
-    """The first phase alone, by that name, and every arm after it, with every seed."""
-    before = sweep({name: first}, settings.every_seed, recipe, tests=tests)
-    then = sweep(arms, settings.every_seed, recipe, tests=tests, after=first)
-    return pd.concat([before, then])
-
-
-def train_epochs():
-    """The second phase with each number of epochs; 0 is the first phase alone."""
-    first = {"architecture": settings.architecture, **CLUSTERED}
-    rows = two_phases("0", first, {str(count): {"epochs": count} for count in EPOCHS})
-    return rows.assign(epochs=rows["arm"].astype(int))
-
-
-key = settings.only("seeds", "architecture", epochs=EPOCHS, second=recipe.second)
-by_epochs = Sweep(page.experiment("supervised_epochs-arms", train_epochs, key, recipe))
-
-# %%
 NAMES = {BEFORE: BEFORE, **{count: f"{count} a query" for count in COUNTS}}
 
 
-def train_negatives():
+def two_phases(of, name, first, arms):
+    """The first phase alone, by that name, and every arm after it, with every seed."""
+    tests = [test for test in of.tests() if test.where == "out"]
+    before = sweep({name: first}, settings.every_seed, of, tests=tests)
+    then = sweep(arms, settings.every_seed, of, tests=tests, after=first)
+    return pd.concat([before, then])
+
+
+def train_epochs(of, architecture, epochs):
+    """The second phase with each number of epochs; 0 is the first phase alone."""
+    first = {"architecture": architecture, **CLUSTERED}
+    rows = two_phases(of, "0", first, {str(count): {"epochs": count} for count in epochs})
+    return rows.assign(epochs=rows["arm"].astype(int))
+
+
+def train_negatives(of, second):
     """The second phase of a bi-encoder with each number of hard negatives."""
     arms = {NAMES[count]: {**second, "hard_negatives": count} for count in COUNTS}
-    return two_phases(BEFORE, {"architecture": "bi-encoder", **CLUSTERED}, arms)
+    return two_phases(of, BEFORE, {"architecture": "bi-encoder", **CLUSTERED}, arms)
 
 
-key = settings.only("seeds", counts=COUNTS, second=second)
-by_negatives = Sweep(page.experiment("hard_negatives-arms", train_negatives, key, recipe))
+def epochs_at(scale, of, architecture, epochs):
+    """Rows by the number of epochs."""
+    key = settings.only("seeds", architecture=architecture, epochs=epochs, second=of.second)
+    made = partial(train_epochs, of, architecture, epochs)
+    return page.experiment("supervised_epochs-arms", made, key, of, profile=scale)
+
+
+def negatives_at(scale, of, second):
+    """Rows by the number of hard negatives."""
+    key, made = settings.only("seeds", counts=COUNTS, second=second), partial(train_negatives, of)
+    return page.experiment("hard_negatives-arms", partial(made, second), key, of, profile=scale)
+
+
+day_epochs = epochs_at("day", day, "bi-encoder", [1, 2, 4, 8]) if long_run else None
+day_negatives = negatives_at("day", day, day.second) if long_run else None
+of_epochs = sweeps_at_profiles(
+    "supervised_epochs-arms", epochs_at(profile, recipe, settings.architecture, EPOCHS), day_epochs
+)
+of_negatives = sweeps_at_profiles(
+    "hard_negatives-arms", negatives_at(profile, recipe, second), day_negatives
+)
+lead = "day" if {"day"} <= set(of_epochs) & set(of_negatives) else profile
 
 # %% [markdown]
 # ## Scores
@@ -142,18 +166,25 @@ by_negatives = Sweep(page.experiment("hard_negatives-arms", train_negatives, key
 # hard negatives? It is given times 100, as the mean over sets that training never saw.
 
 # %%
-TRIED = [0, *EPOCHS]
-# a row for each seed, a column for each number of epochs
-points = pd.DataFrame({count: by_epochs.score(epochs=count) for count in TRIED})
+by_epochs, by_negatives = of_epochs[lead], of_negatives[lead]
+
+
+def by_count(one):
+    """A row for each seed, a column for each number of epochs."""
+    counts = sorted(one.rows["epochs"].unique())
+    return pd.DataFrame({count: one.score(epochs=count) for count in counts})
+
+
+points = by_count(by_epochs)
 scores = pd.DataFrame({count: by_negatives.score(arm=name) for count, name in NAMES.items()})
 
 # %%
 with plots.figure(1, 2, width=7.8, height=3.3, sharey=True) as (drawing, axes):
-    charts.curves(axes[0], {settings.architecture: points})
+    charts.curves(axes[0], {"mean": points})
     papers = claims.ledger()["cde-fig5-four-epochs"].paper_effect
     best_of_paper = {"name": "the paper's best number", "linestyle": "--", "linewidth": 1.2}
     charts.reference(axes[0], x=papers, **best_of_paper)
-    axes[0].set_xticks(TRIED)
+    axes[0].set_xticks(points.columns)
     axes[0].set(xlabel="epochs (0: the first phase alone)", ylabel="NDCG@10 out of domain, × 100")
     charts.curves(axes[1], {"bi-encoder": scores[COUNTS]})
     charts.reference(axes[1], y=scores[BEFORE].mean(), name=BEFORE)
@@ -167,12 +198,21 @@ measured = {"by epochs": by_epochs.rows, "by hard negatives": by_negatives.rows}
 rows = pd.concat(measured, names=["arms"]).groupby(["arms", "arm", "seed"], sort=False)
 plots.show(
     drawing,
-    caption="NDCG@10 by the length of the second phase and by the number of hard negatives in it; "
-    "small points are seeds, the line is their mean.",
+    caption=f"NDCG@10 by the length of the second phase and by the number of hard negatives in it "
+    f"(profile {lead}); small points are seeds, the line is their mean.",
     data=rows[["ndcg", "loss"]].mean().reset_index(),
     answers="CDE Figs. 5 and 11",
     lead=True,
 )
+
+# %%
+fewest, most = COUNTS[0], COUNTS[-1]
+MORE = {
+    f"{count} − {fewest} a query": ({"arm": NAMES[count]}, {"arm": NAMES[fewest]})
+    for count in COUNTS[1:]
+}
+BEYOND = {"one a query − first phase alone": ({"arm": NAMES[1]}, {"arm": BEFORE})}
+plots.table(difference_table(of_negatives, MORE | (BEYOND if 1 in COUNTS else {})))
 
 # %% [markdown]
 # ## Verdict
@@ -182,43 +222,41 @@ plots.show(
 # tried, because even seeds that all agree cannot tell what lies between two of these. The best
 # number cannot be below 0. It may lie above the largest number tried; there the interval reaches to
 # twice that number.
-
-# %%
-from cde_book import gates
-
-gates.of_recipe("hard_negatives", recipe, by_epochs)
+#
+# For hard negatives we test the score with the most minus that with the fewest, and with one minus
+# that with none, between runs with the same seed and therefore the same batches. Intervals are for
+# other seeds and other collections at once.
 
 # %%
 from cde.intervals import table_interval
+from cde_book import gates
 from cde_studies.intervals import best_on_grid
 
-BEST = "cde-fig5-four-epochs"
-several = len(points) > 1
-best = best_on_grid(points.idxmax(axis=1), [0, *TRIED, 2 * TRIED[-1]])
-over = f"out of domain, {by_epochs.sets()} sets"
-pairs_of_second = f"{len(recipe.supervised_pairs):,} pairs"
-what = f"{settings.architecture}; tried {', '.join(map(str, TRIED))}; {over}, {pairs_of_second}"
-_ = claims.measure(BEST, best, what, "test" if several else "exploratory")
-
-# %% [markdown]
-# For hard negatives we test the score with the most minus that with the fewest, between runs with
-# the same seed and therefore the same batches. Each other number minus the fewest is exploratory.
-# Intervals are for other seeds and other collections at once.
-
-# %%
-gates.of_recipe("hard_negatives", recipe, by_negatives)
+BEST, WORSE = "cde-fig5-four-epochs", "cde-fig11-more-hard-negatives"
+ONE = "cde-s6-one-hard-negative"
+best, found = {}, {}
+for of, one in of_epochs.items():
+    trained = day if of == "day" else recipe
+    display(gates.of_recipe("hard_negatives", trained, one, scale=of))
+    by_seed = by_count(one)
+    tried = [int(count) for count in by_seed]
+    best[of] = best_on_grid(by_seed.idxmax(axis=1), [0, *tried, 2 * tried[-1]])
+    what = f"profile {of}; tried {', '.join(map(str, tried))}; out of domain, {one.sets()} sets"
+    role = "test" if len(by_seed) > 1 else "exploratory"
+    claims.measure(BEST, best[of], what, role, of)
 
 # %%
-WORSE = "cde-fig11-more-hard-negatives"
-fewest, most, base = COUNTS[0], COUNTS[-1], recipe.base
-phases = f"{second['epochs']} epoch(s) of {pairs_of_second} after {base.steps} steps"
-found = {}
-for count in COUNTS[1:]:
-    pair = {"arm": NAMES[count]}, {"arm": NAMES[fewest]}
-    what = f"{count} minus {fewest} a query; {over}, {phases} of {base.batch_size}"
-    values = by_negatives.gain(*pair, by=["seed", "set"])
-    role = "test" if count == most else "exploratory"
-    found[count] = claims.measure_runs(WORSE, values, what, role)
+for of, one in of_negatives.items():
+    trained = day if of == "day" else recipe
+    display(gates.of_recipe("hard_negatives", trained, one, scale=of))
+    for count in COUNTS[1:]:
+        pair = MORE[f"{count} − {fewest} a query"]
+        what = f"profile {of}; {count} minus {fewest} a query; out of domain, {one.sets()} sets"
+        gains = one.gain(*pair, by=["seed", "set"])
+        role = "test" if count == most else "exploratory"
+        found[of, count] = claims.measure_runs(WORSE, gains, what, role, of)
+        if (count, fewest) == (1, 0):
+            claims.measure_runs(ONE, gains, what, "exploratory" if of == "laptop" else "test", of)
 claims.verdicts()
 
 # %% [markdown]
@@ -234,6 +272,7 @@ def fair_gain(left_out):
     return gains.loc[[left_out]]
 
 
+several = len(points) > 1
 fair = pd.concat([fair_gain(one) for one in points.index]) if several else None
 on_others = f"""With the number of epochs chosen on the other seeds, a second phase gains
     {table_interval(fair)} points."""
@@ -242,8 +281,8 @@ page.in_numbers(on_others if several else "")
 # %% tags=["hide-cell"]
 with_them = "NDCG@10 with hard negatives"
 page.answer(
-    f"""The best number of epochs is {claims.shown(best, 0)} on average (the paper: four);
-    {claims.apart(with_them, found[most], "that without", "points")}."""
+    f"""The best number of epochs is {claims.shown(best[lead], 0)} on average (the paper: four);
+    {claims.apart(with_them, found[lead, most], "that without", "points")}."""
 )
 
 # %% [markdown]

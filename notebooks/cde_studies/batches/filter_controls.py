@@ -3,9 +3,8 @@ those that the surrogate finds; and what the surrogate finds counted as answers.
 
 If negatives drawn at random do as well, the loss only wanted fewer; if those that the encoder
 scores highest itself do as well, no surrogate is needed; and if tf-idf judges as well, no model is.
-Copies of the labelled document stay out
-in every arm; here a copy is what the filter finds with an equal vector (a cosine above 0.999), as
-texts have that differ after the cut alone.
+Copies of the labelled document stay out in every arm; here a copy is what the filter finds with an
+equal vector (a cosine above 0.999), as texts have that differ after the cut alone.
 
 Cost: that of a run for each arm and seed.
 """

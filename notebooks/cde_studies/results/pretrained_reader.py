@@ -27,6 +27,7 @@ from cde.training.runs import run_key, stored
 from cde.training.trainer import build_model
 from cde_studies.collections.pydocs import TRAINING
 from cde_studies.collections.pydocs import load_pairs as load_docstrings
+from cde_studies.encoder.boilerplate import GATED
 
 #: what the reader adds is multiplied by this after training
 GATE = 0.25
@@ -59,24 +60,17 @@ def train_reader(config: TrainConfig, pairs: Pairs) -> Path:
 
 
 _CONFIG = TrainConfig(
-    attention="gated",
-    first_stage_layers=0,
-    vectors_per_document=6,
-    model={"tie_token_embeddings": True},
+    **GATED,
     trains="reader",
-    batches="domain",
     cluster_size=128,
     surrogate_tokens=48,
-    filter_epsilon=None,
     batch_size=64,
     uncached_tokens=65536,
-    temperature=0.05,
     learning_rate=1e-3,
     steps=100,
     query_tokens=20,
     document_tokens=48,
     context_tokens=48,
-    checkpoint_every=0,
 )
 _MINIATURE: dict[str, Any] = {
     "layers": 1,

@@ -42,10 +42,6 @@ _FILE = "reader.safetensors"
 
 def train_reader(config: TrainConfig, pairs: Pairs) -> Path:
     """The folder with a reader's weights and `run.json`, trained first if the store lacks it."""
-    if config.trains != "reader":
-        raise ValueError(
-            "only a reader's weights are kept, and config trains all: set trains='reader'"
-        )
 
     def make(folder: Path) -> dict[str, Any]:
         model, metrics = Trainer(config, pairs, folder).run()
@@ -100,8 +96,6 @@ def with_trained_reader(
     config: TrainConfig, pairs: Pairs, gate: float, max_tokens: int
 ) -> ContextualEncoder:
     """The encoder of a config with its reader, trained or read from the store."""
-    if not 0 <= gate <= 1:
-        raise ValueError(f"gate must be from 0 (MiniLM) to 1 (the reader as trained); it is {gate}")
     weights = load_file(train_reader(config, pairs) / _FILE)
     model = build_model(replace(config, model={**config.model, "max_tokens": max_tokens}))
     reader = model.get_submodule("second_stage.reader")

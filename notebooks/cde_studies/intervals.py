@@ -26,6 +26,11 @@ from cde.intervals import (
 )
 
 
+def numbers_of(interval: Interval, name: str, ends: str = "") -> dict[str, float]:
+    """An interval as columns of a row: its estimate by a name, and `low` and `high`."""
+    return {name: interval.estimate, f"{ends}low": interval.low, f"{ends}high": interval.high}
+
+
 def share_interval(ahead: ArrayLike, over: str) -> Interval:
     """The share of a handful of things that are so (`over`: what they are, such as "collections"),
     with the exact binomial interval.

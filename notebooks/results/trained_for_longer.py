@@ -90,7 +90,7 @@ if long_run and not is_available("pairs/*"):
 
 def runs_of(arms, seeds, public, validation, documents, pairs=None, **changes):
     """Every arm with every seed; what is in the store is read."""
-    some = day.training_pairs("far", public)
+    some = day.training_pairs(public)
     some = some if pairs is None else some.sample(pairs, settings.seed)
     tests = day.panel("validation", validation, documents, documents // 3)
     every = [(arm, settings.seed + n) for arm in arms for n in range(seeds)]

@@ -13,7 +13,7 @@ from cde.data import is_available
 from cde.lexical import BM25
 from cde.models.encoder import load_tokenizer
 from cde_studies.collections.pydocs import HELD_OUT
-from cde_studies.dwell.fresh import Probed, fresh_passages, rows_with_clusters
+from cde_studies.dwell.fresh import Probed, fresh_passages, rows_with_clusters, unmoved
 from cde_studies.dwell.passages import load_passages
 from cde_studies.dwell.probes import moved_passage
 from cde_studies.dwell.recipe import dwell_recipe
@@ -48,7 +48,8 @@ def test_means_are_those_of_the_probe_and_gains_follow_from_ranks() -> None:
 def test_a_single_corpus_gives_unmoved_documents_the_same_scores() -> None:
     probed = Probed(marked_passages())
     for encoder in (BM25(), Bag(load_tokenizer("minilm"), ALL[0])):
-        alone, moved = probed.unchanged(encoder), probed.scores(encoder)
+        alone = unmoved(probed.passages, encoder, probed.queries)
+        moved = probed.scores(encoder)
         for metric, series in alone.items():
             pd.testing.assert_series_equal(
                 series, moved[metric]["default"].loc[series.index], check_names=False

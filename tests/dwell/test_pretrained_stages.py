@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 import torch
 from biased_encoders import Words
-from tiny_encoders import bi_encoder
 
 from cde.lexical import BM25
 from cde.models import BiEncoder
@@ -56,8 +55,6 @@ def test_nothing_but_the_positions_is_drawn_anew_and_each_seed_draws_others() ->
         assert abs(np.corrcoef(table, against)[0, 1]) < 0.02
     assert table.mean().item() == pytest.approx(0, abs=2e-4)
     assert table.std().item() == pytest.approx(0.02, rel=0.01)
-    with pytest.raises(ValueError, match="'nomic_bert' has no learned positions"):
-        with_new_positions(bi_encoder("nomic_bert"))
 
 
 def test_the_first_half_has_half_of_the_tokens() -> None:

@@ -56,18 +56,14 @@ def test_an_untrained_gated_reader_moves_nothing_in_any_context(tests: list[Retr
     assert abs(measured["moved"]) < 1e-4
 
 
-def test_far_training_has_no_manuals_and_near_training_has_them_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_training_has_no_sources_of_few_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = {
         "pairs/*": cde.Pairs(["q"] * 4, [f"public {n}" for n in range(4)], ["web"] * 4),
         "pydocs": cde.Pairs(["q"] * 4, ["a", "b", "c", "c"], ["numpy"] * 2 + ["rich"] * 2),
-        "manuals": cde.Pairs(["q"] * 5, [f"m {n}" for n in range(5)], ["aws/a"] * 4 + ["aws/b"]),
     }
     monkeypatch.setattr("cde_studies.results.day.load_pairs", pairs.__getitem__)
-    far, near = (training_pairs(kind, None, least=2) for kind in ("far", "near"))
-    assert set(far.domains) == {"web", "numpy"}  # rich has two pairs of one document
-    assert set(near.domains) == {"web", "numpy", "aws/a"}  # one of aws/b's is too few
+    # rich has two pairs of one document
+    assert set(training_pairs(None, least=2).domains) == {"web", "numpy"}
 
 
 def test_a_loss_with_directions_is_the_plain_one_where_no_direction_stands_out() -> None:

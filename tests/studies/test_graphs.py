@@ -9,7 +9,13 @@ import pytest
 from numpy.typing import NDArray
 from pairs_in_groups import unit
 
-from cde_studies.clustering.graphs import communities, neighbour_graph, outliers, spectral_clusters
+from cde_studies.clustering.graphs import (
+    by_domain,
+    communities,
+    neighbour_graph,
+    outliers,
+    spectral_clusters,
+)
 
 Vectors = NDArray[np.float32]
 CUTS: list[Callable[..., NDArray[np.int64]]] = [spectral_clusters, communities]
@@ -53,7 +59,7 @@ def test_clusters_stay_within_domains_and_are_numbered_domain_after_domain(
 ) -> None:
     queries, documents, _ = planted(2, 20)
     domains = np.where(np.arange(40) % 2, "b", "a")
-    labels = cut(queries, documents, cluster_size=10, domains=domains.tolist(), neighbours=5)
+    labels = by_domain(cut, queries, documents, 10, domains.tolist(), neighbours=5)
     assert set(labels[domains == "a"].tolist()).isdisjoint(labels[domains == "b"].tolist())
     assert set(labels.tolist()) == set(range(labels.max() + 1))
     assert labels[domains == "a"].max() < labels[domains == "b"].min()

@@ -173,8 +173,6 @@ def test_every_pair_of_contexts_has_a_row_and_still_documents_find_themselves() 
     assert (rows[["itself", "kept"]] == 1).to_numpy().all()
     swapped = movement(np.stack([one, one[::-1]]), 2).iloc[0]
     assert swapped["itself"] == 0
-    with pytest.raises(ValueError, match="two or more of both"):
-        movement(one[None], 2)
 
 
 def test_pairs_of_contexts_are_of_the_kind_that_their_corpora_say() -> None:

@@ -87,7 +87,7 @@ def from_largest_clusters(rows: pd.DataFrame, batches: int) -> dict[str, Interva
     """How much harder batches of the smallest clusters are than those of the largest, in each order
     and batch size: intervals over so many batches, by what is compared, for a page.
     """
-    sizes = _cluster_sizes(rows)
+    sizes = [one for one in rows["cluster size"].unique() if one != SHUFFLED]  # smallest first
     if len(sizes) < 2:
         return {}
     ends = f"clusters of {sizes[0]} minus {sizes[-1]}"
@@ -113,12 +113,6 @@ def from_largest_batches(rows: pd.DataFrame, batches: int) -> dict[str, Interval
             of = f"{SHUFFLED} pairs (baseline)"
         found[f"{of}: {ends}"] = _interval(line, _FROM_BATCHES, batches)
     return found
-
-
-def _cluster_sizes(rows: pd.DataFrame) -> list[str]:
-    """The names of cluster sizes, from the smallest up, without that of shuffled pairs."""
-    names = [str(name) for name in rows["cluster size"].unique() if name != SHUFFLED]
-    return sorted(names, key=lambda name: int(name.replace(",", "")))
 
 
 def _interval(line: pd.Series[float], of: str, batches: int) -> Interval:

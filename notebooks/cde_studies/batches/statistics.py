@@ -27,7 +27,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cde.batching.clustering import check_pairs
 from cde.batching.negatives import false_negatives
 from cde.progress import progress
 from cde.validation import Positions, Vectors
@@ -39,7 +38,6 @@ def batch_objective(
     """The objective of CDE Eq. 2: the mean of (f(d, q') + f(d', q)) / 2 over all pairs of
     batch-mates of all batches, a cosine. A large batch has more of them and weighs more.
     """
-    check_pairs(query_vectors, document_vectors)
     total, mates = 0.0, 0
     for batch in batches:
         queries = query_vectors[batch].astype(np.float64)
@@ -63,7 +61,6 @@ def paired_distance(
 
     Within one batch the mean of m over all pairs of batch-mates is at most twice this.
     """
-    check_pairs(query_vectors, document_vectors)
     total = 0.0
     for batch in batches:
         both = np.stack([query_vectors[batch], document_vectors[batch]]).astype(np.float64)
@@ -154,8 +151,6 @@ def batch_difficulty(
         hardest: mean over queries of the largest such cosine.
         loss: the contrastive loss, in nats, that the surrogate itself has on the batch.
     """
-    if len(batch) < 2:
-        raise ValueError(f"a batch needs two pairs for a negative; it has {len(batch)}")
     rows = batch[:queries]
     scores = query_vectors[rows] @ document_vectors[batch].T
     positive = np.diagonal(scores).copy()

@@ -61,43 +61,33 @@ def neighbour_graph(
 
 
 def spectral_clusters(
-    query_vectors: Vectors,
-    document_vectors: Vectors,
-    cluster_size: int = 256,
-    domains: Sequence[str] | None = None,
-    neighbours: int = 20,
-    seed: int = 0,
+    queries: Vectors, documents: Vectors, cluster_size: int, seed: int = 0, neighbours: int = 20
 ) -> Positions:
-    """Clusters with much contrastive loss inside, by a normalised cut (Cho et al. 2024): `(n,)`
-    labels, numbered domain after domain.
-    """
+    """Clusters with much contrastive loss inside, by a normalised cut (Cho et al. 2024): `(n,)`."""
     from sklearn.cluster import SpectralClustering
 
-    def cut(queries: Vectors, documents: Vectors) -> Positions:
-        count = math.ceil(len(queries) / cluster_size)
-        if count == 1:
-            return np.zeros(len(queries), np.int64)
-        graph = neighbour_graph(queries, documents, neighbours).tocoo()
-        own = (queries * documents).sum(axis=1)
-        rows, columns = graph.row, graph.col
-        there = (queries[rows] * documents[columns]).sum(axis=1)
-        back = (queries[columns] * documents[rows]).sum(axis=1)
-        # −log softmax of two: each of the two queries against each other's document, and of the
-        # two documents against each other's query
-        losses = [
-            np.logaddexp(0, (other - own[side]) / _TEMPERATURE)
-            for side, other in ((rows, there), (columns, back), (rows, back), (columns, there))
-        ]
-        weights = csr_array((np.mean(losses, axis=0), (rows, columns)), graph.shape)
-        affinity = csr_array((weights + weights.T) / 2 + _faint_ring(len(queries)))
-        for indices in ("indices", "indptr"):  # scikit-learn takes no others
-            setattr(affinity, indices, getattr(affinity, indices).astype(np.int32))
-        found = SpectralClustering(
-            count, affinity="precomputed", assign_labels="cluster_qr", random_state=seed
-        ).fit_predict(affinity)
-        return np.unique(found, return_inverse=True)[1].astype(np.int64)
-
-    return _within_domains(cut, query_vectors, document_vectors, cluster_size, domains, "cutting")
+    count = math.ceil(len(queries) / cluster_size)
+    if count == 1:
+        return np.zeros(len(queries), np.int64)
+    graph = neighbour_graph(queries, documents, neighbours).tocoo()
+    own = (queries * documents).sum(axis=1)
+    rows, columns = graph.row, graph.col
+    there = (queries[rows] * documents[columns]).sum(axis=1)
+    back = (queries[columns] * documents[rows]).sum(axis=1)
+    # −log softmax of two: each of the two queries against each other's document, and of the
+    # two documents against each other's query
+    losses = [
+        np.logaddexp(0, (other - own[side]) / _TEMPERATURE)
+        for side, other in ((rows, there), (columns, back), (rows, back), (columns, there))
+    ]
+    weights = csr_array((np.mean(losses, axis=0), (rows, columns)), graph.shape)
+    affinity = csr_array((weights + weights.T) / 2 + _faint_ring(len(queries)))
+    for indices in ("indices", "indptr"):  # scikit-learn takes no others
+        setattr(affinity, indices, getattr(affinity, indices).astype(np.int32))
+    found = SpectralClustering(
+        count, affinity="precomputed", assign_labels="cluster_qr", random_state=seed
+    ).fit_predict(affinity)
+    return np.unique(found, return_inverse=True)[1].astype(np.int64)
 
 
 def _faint_ring(n: int) -> csr_array:
@@ -107,35 +97,27 @@ def _faint_ring(n: int) -> csr_array:
 
 
 def communities(
-    query_vectors: Vectors,
-    document_vectors: Vectors,
-    cluster_size: int = 256,
-    domains: Sequence[str] | None = None,
-    neighbours: int = 20,
-    seed: int = 0,
+    queries: Vectors, documents: Vectors, cluster_size: int, seed: int = 0, neighbours: int = 20
 ) -> Positions:
-    """Communities of a graph of ranks (B3): `(n,)` labels, numbered domain after domain. One that
-    Louvain cannot cut stays larger than `cluster_size`.
+    """Communities of a graph of ranks (B3): `(n,)` labels. One that Louvain cannot cut stays larger
+    than `cluster_size`.
     """
     import networkx
 
-    def cut(queries: Vectors, documents: Vectors) -> Positions:
-        graph = neighbour_graph(queries, documents, neighbours)
-        labels, count = np.zeros(len(queries), np.int64), 0
-        waiting = [networkx.from_scipy_sparse_array(graph.maximum(0))]
-        while waiting:
-            part = waiting.pop()
-            found = [set(part)]
-            if len(part) > cluster_size:
-                found = networkx.community.louvain_communities(part, seed=seed)
-            if len(found) > 1:
-                waiting += [part.subgraph(members).copy() for members in found]
-            else:
-                labels[list(part)] = count
-                count += 1
-        return labels
-
-    return _within_domains(cut, query_vectors, document_vectors, cluster_size, domains, "linking")
+    graph = neighbour_graph(queries, documents, neighbours)
+    labels, count = np.zeros(len(queries), np.int64), 0
+    waiting = [networkx.from_scipy_sparse_array(graph.maximum(0))]
+    while waiting:
+        part = waiting.pop()
+        found = [set(part)]
+        if len(part) > cluster_size:
+            found = networkx.community.louvain_communities(part, seed=seed)
+        if len(found) > 1:
+            waiting += [part.subgraph(members).copy() for members in found]
+        else:
+            labels[list(part)] = count
+            count += 1
+    return labels
 
 
 def outliers(
@@ -153,19 +135,18 @@ def outliers(
     return far
 
 
-def _within_domains(
-    cut: Callable[[Vectors, Vectors], Positions],
-    query_vectors: Vectors,
-    document_vectors: Vectors,
+def by_domain(
+    cut: Callable[..., Positions],
+    queries: Vectors,
+    documents: Vectors,
     cluster_size: int,
     domains: Sequence[str] | None,
-    what: str,
+    **options: int,
 ) -> Positions:
-    queries, documents = np.asarray(query_vectors), np.asarray(document_vectors)
-    check_pairs(queries, documents)
+    """The labels that a cut gives the pairs of each domain, numbered domain after domain."""
     shards = domain_shards(len(queries), cluster_size, domains)
     labels, offset = np.zeros(len(queries), np.int64), 0
-    for rows in progress(shards, f"{what} {len(queries):,} pairs", unit="domains"):
-        labels[rows] = cut(queries[rows], documents[rows]) + offset
+    for rows in progress(shards, f"cutting {len(queries):,} pairs", unit="domains"):
+        labels[rows] = cut(queries[rows], documents[rows], cluster_size, **options) + offset
         offset = int(labels[rows].max()) + 1
     return labels

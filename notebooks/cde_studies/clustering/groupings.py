@@ -27,7 +27,7 @@ from cde.models import BiEncoder
 from cde.training.runs import Run
 from cde.validation import Positions, Vectors
 from cde_studies.clustering.clustering_recipe import ClusteringRecipe
-from cde_studies.clustering.graphs import communities, outliers, spectral_clusters
+from cde_studies.clustering.graphs import by_domain, communities, outliers, spectral_clusters
 from cde_studies.clustering.greedy import greedy_plan
 
 #: batches of hard negatives have so many texts for each pair of others (a query, two documents)
@@ -81,7 +81,7 @@ class Material:
 
     def by_graph(self, cut: Callable[..., Positions]) -> Positions:
         """Clusters of `cde_studies.clustering.graphs`."""
-        return cut(*self.vectors, **self._options())
+        return by_domain(cut, *self.vectors, **self._options())
 
 
 @dataclass(frozen=True)

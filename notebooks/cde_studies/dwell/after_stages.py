@@ -23,6 +23,7 @@ from cde_studies.dwell.recipe import DwellRecipe
 from cde_studies.dwell.span_corruption import span_accuracy
 from cde_studies.dwell.substrings import substring_similarity
 from cde_studies.dwell.tables import changes, declines, room
+from cde_studies.intervals import numbers_of
 
 #: the chains of Table 5; see `cde_studies.dwell.recipe`
 CHAINS = ("language model", "crops", "tuned alone", "tuned without crops", "tuned", "tuned again")
@@ -75,7 +76,7 @@ def rows_of_spans(
     start = Phase("start", recipe.start)
     relative = Phase("start", {**recipe.start, "positions": "relative"})
     phases = {
-        ROTARY: recipe.phase("language model"),
+        ROTARY: recipe.phases["language model"],
         RELATIVE: Phase("restore", recipe.restore, relative),
         UNTRAINED: start,
     }
@@ -102,8 +103,8 @@ def _accuracies(
 ) -> list[dict[str, Any]]:
     accuracy, guessed, left_out = span_accuracy(model, texts, windows, tokens, seed=seed)
     apart = mean_interval(accuracy[:, 0] - accuracy[:, -1])
-    of_all = {"apart": apart.estimate, "low": apart.low, "high": apart.high}
-    of_all |= {"documents": len(accuracy), "left_out": sum(left_out.values())}
+    counts = {"documents": len(accuracy), "left_out": sum(left_out.values())}
+    of_all = numbers_of(apart, "apart") | counts
     means = zip(accuracy.mean(axis=0), guessed.mean(axis=0), strict=True)
     return [
         {"window": window, "accuracy": float(share), "guessed": float(commonest), **of_all}

@@ -28,8 +28,8 @@ import numpy as np
 from cde.lexical import BM25
 from cde.retrieval import Encoder, Ranker
 from cde.validation import encoded
-from cde_studies.dwell.passages import Passages, ask, sentences_of, texts_of
-from cde_studies.intervals import clustered_interval
+from cde_studies.dwell.passages import SENTENCE, Passages, texts_of
+from cde_studies.intervals import clustered_interval, numbers_of
 
 #: what is set against the answer
 FOILS = ("control", "early", "short", "literal", "combined")
@@ -74,7 +74,7 @@ def foils(
 
 
 def _sentences(text: str) -> list[str]:
-    found = (" ".join(one.split()) for one in sentences_of(text))
+    found = (" ".join(one.group().split()) for one in SENTENCE.finditer(text))
     return [one for one in found if len(one.split()) >= _WORDS]
 
 
@@ -104,16 +104,15 @@ def foil_rows(
     made, left_out = foils(passages, source_of, seed)
     queries = list(made)
     kinds = ("answer", *FOILS)
-    questions = list(ask(passages.collection, queries).queries)
+    questions = list(passages.collection.asking(queries).queries)
     scores = _scores(encoder, questions, [[made[one][kind] for one in queries] for kind in kinds])
     owners = [passages.document_of(query) for query in queries]
     rows = []
     for number, foil in enumerate(FOILS, start=1):
         ahead = (scores[number] > scores[0]) + 0.5 * (scores[number] == scores[0])
         share = clustered_interval(ahead, owners)
-        ends = {"share": share.estimate, "low": share.low, "high": share.high}
         counts = {"questions": len(queries), "documents": share.n, "left_out": left_out}
-        rows.append({**head, "foil": foil, **ends, **counts})
+        rows.append({**head, "foil": foil, **numbers_of(share, "share"), **counts})
     return rows
 
 

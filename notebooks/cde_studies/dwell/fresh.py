@@ -26,7 +26,6 @@ import numpy as np
 import pandas as pd
 
 from cde.data import is_available
-from cde.intervals import Interval
 from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
@@ -35,13 +34,13 @@ from cde.retrieval import Encoder, Ranker, score_queries
 from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell.cures import source_of
 from cde_studies.dwell.longer_documents import join_paragraphs
-from cde_studies.dwell.passages import Passages, ask, load_passages, texts_of
+from cde_studies.dwell.passages import Passages, load_passages, texts_of
 from cde_studies.dwell.probes import moved_versions, scores_by_place
 from cde_studies.dwell.readers import Kept
 from cde_studies.dwell.recipe import dwell_recipe
 from cde_studies.dwell.substrings import fewer_tokens, token_spans
 from cde_studies.dwell.tables import changes
-from cde_studies.intervals import clustered_interval
+from cde_studies.intervals import clustered_interval, numbers_of
 
 _JOINED = " joined"
 #: what is probed, where it is at hand
@@ -143,17 +142,13 @@ class Probed:
         some = {query: self.versions[query] for query in self.queries[:most]}
         return scores_by_place(encoder, self.passages, some, ["mrr@100", "ndcg@10"])
 
-    def unchanged(self, encoder: Encoder | Ranker) -> pd.DataFrame:
-        """The same of documents as they are alone, a column for each metric."""
-        return unmoved(self.passages, encoder, self.queries)
-
 
 def unmoved(
     passages: Passages, encoder: Encoder | Ranker, queries: Sequence[str] | None = None
 ) -> pd.DataFrame:
     """MRR@100 and NDCG@10 of each query, in its document as it is: a row a query, a column each."""
     names = list(passages.collection.query_ids if queries is None else queries)
-    asked, metrics = ask(passages.collection, names), ("mrr@100", "ndcg@10")
+    asked, metrics = passages.collection.asking(names), ("mrr@100", "ndcg@10")
     if isinstance(encoder, Encoder):
         texts = texts_of(asked)
         own = {query: [texts[passages.document_of(query)]] for query in names}
@@ -193,19 +188,14 @@ def rows_with_clusters(
     }
     shared: dict[str, Any] = {}
     for name, values in of_all.items():
-        shared |= _named(clustered_interval(values, documents), name)
+        shared |= numbers_of(clustered_interval(values, documents), name, f"{name}_")
     shared |= {"queries": len(reciprocal), "documents": len(set(documents))}
     rows = []
     for place, column in enumerate(reciprocal.columns):
         change = clustered_interval(reciprocal[column] - reciprocal["default"], documents)
         means = {"mrr": float(reciprocal[column].mean()), "ndcg": float(gain[column].mean())}
-        of_place = {"change": change.estimate, "low": change.low, "high": change.high}
-        rows.append({**head, "place": place, **means, **of_place, **shared})
+        rows.append({**head, "place": place, **means, **numbers_of(change, "change"), **shared})
     return rows
-
-
-def _named(interval: Interval, name: str) -> dict[str, float]:
-    return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def _best_later(moved: pd.DataFrame, documents: Sequence[Hashable]) -> pd.Series[float]:
@@ -235,7 +225,7 @@ def probe_at_full_power(
     for name, most in progress(queries.items(), "probing at full power", unit="collections"):
         probed = Probed(fresh_passages(name, most, words, packages))
         owners, lengths = probed.owners, np.array(probed.lengths)
-        reference = probed.unchanged(BM25())["mrr@100"].to_numpy()
+        reference = unmoved(probed.passages, BM25(), probed.queries)["mrr@100"].to_numpy()
         kept = encoder_of("MiniLM")
         assert isinstance(kept, Kept)
         for model, encoder, some in (("MiniLM", kept, None), ("BM25", BM25(), sample)):

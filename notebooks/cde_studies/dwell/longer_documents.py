@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from cde_studies.dwell.passages import Passages, Span, ask, shared_beginning, texts_of
+from cde_studies.dwell.passages import Passages, Span, shared_beginning, texts_of
 
 _BETWEEN = "\n\n"
 
@@ -73,7 +73,7 @@ def join_paragraphs(
     if not spans:
         raise ValueError(f"no query is left in longer documents: {dict(left_out)}")
     joined = replace(
-        ask(corpus, list(spans)),
+        corpus.asking(list(spans)),
         document_ids=list(documents),
         documents=list(documents.values()),
         qrels=qrels,

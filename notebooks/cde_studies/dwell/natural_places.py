@@ -29,6 +29,7 @@ from cde.retrieval import Encoder, Ranker
 from cde_studies.dwell.fresh import Probed, encoder_of, fresh_passages, unmoved
 from cde_studies.dwell.passages import Passages, texts_of
 from cde_studies.dwell.sensitivity import index_difference, index_share, position_sensitivity
+from cde_studies.intervals import numbers_of
 
 #: characters at which a group begins, as in SQuAD-PosQ
 STARTS = (0, 100, 200, 300, 400, 500)
@@ -88,12 +89,11 @@ def sensitivity_rows(
                 of_all = {name: getattr(found, name) for name in _OF_ALL}
                 if kind == "question":
                     share = index_share(table, tables["natural"][0], owners, draws)
-                    ends = {"share_low": share.low, "share_high": share.high}
-                    of_all |= {"share": share.estimate, **ends}
+                    of_all |= numbers_of(share, "share", "share_")
                 if kind == LENGTHS[-1]:
                     shorter, of_shorter = tables[LENGTHS[0]]
                     more = index_difference(table, shorter, (owners, of_shorter), draws)
-                    of_all |= {"more": more.estimate, "more_low": more.low, "more_high": more.high}
+                    of_all |= numbers_of(more, "more", "more_")
                 counts = table.notna().sum().tolist()
                 for (group, mean), count in zip(found.groups.items(), counts, strict=True):
                     own = {"group": str(group), "ndcg": mean, "queries": count}
@@ -105,7 +105,7 @@ def tables_of_scores(
     probed: Probed, every: Passages, encoder: Encoder | Ranker, thirds: bool
 ) -> dict[str, tuple[pd.DataFrame, list[str]]]:
     """For each kind the table of NDCG@10 and the document of each query."""
-    unchanged = probed.unchanged(encoder)[_METRIC]
+    unchanged = unmoved(probed.passages, encoder, probed.queries)[_METRIC]
     if isinstance(encoder, Encoder):
         moved = probed.scores(encoder)[_METRIC].drop(columns="default").loc[probed.queries]
     else:

@@ -37,21 +37,13 @@ from cde_studies.recipes import changed, profile_values
 #: settings of the arms that a chapter's parameters of the same name replace
 PARAMETERS = ("steps", "batch_size", "layers", "context_size", "max_tokens")
 
-#: encoders by name; the last three are encoder–decoders after crops
-ARMS = (
-    "before",
-    "bi-encoder",
-    "contextual",
-    "contextual, null tokens",
-    "crops",
-    "shuffled",
-    "wrapping crops",
-)
+#: the bi-encoder before training
+BEFORE = "before"
 #: what may change the preference for the beginning: the arm with it, and the arm without
 DIFFERENCES = {
     "context instead of none": ("contextual", "bi-encoder"),
     "context instead of null tokens": ("contextual", "contextual, null tokens"),
-    "training, without context": ("bi-encoder", "before"),
+    "training, without context": ("bi-encoder", BEFORE),
     "shuffled documents instead of written ones": ("shuffled", "crops"),
     "crops that run over the end": ("wrapping crops", "crops"),
 }
@@ -105,10 +97,10 @@ class OtherCauses:
         left_out.
         """
         before = BiEncoder.from_backbone("minilm", self.layers, max_tokens=self.max_tokens)
-        rows = [{"arm": ARMS[0], "seed": seeds[0], **self._bias(before)}]
+        rows = [{"arm": BEFORE, "seed": seeds[0], **self._bias(before)}]
         for seed in progress(seeds, "training and probing", unit="seeds"):
-            found = self._encoders(seed)
-            rows += [{"arm": arm, "seed": seed, **self._bias(found[arm])} for arm in ARMS[1:]]
+            found = self._encoders(seed).items()
+            rows += [{"arm": arm, "seed": seed, **self._bias(one)} for arm, one in found]
         return pd.DataFrame(rows)
 
     def _encoders(self, seed: int) -> Mapping[str, Encoder]:
@@ -118,9 +110,12 @@ class OtherCauses:
         )
         assert isinstance(contextual, ContextualEncoder)
         corpus = self.texts.passages.collection.documents
-        read = contextual.with_context(corpus, seed=seed), contextual.with_context(None)
-        chains = [self.texts.model(chain, seed) for chain in ARMS[4:]]
-        return dict(zip(ARMS[1:], (bi, *read, *chains), strict=True))
+        return {
+            "bi-encoder": bi,
+            "contextual": contextual.with_context(corpus, seed=seed),
+            "contextual, null tokens": contextual.with_context(None),
+            **{one: self.texts.model(one, seed) for one in ("crops", "shuffled", "wrapping crops")},
+        }
 
     def _bias(self, encoder: Encoder) -> dict[str, float]:
         tokenizer, texts = load_tokenizer("minilm"), self.texts.probed
@@ -157,7 +152,7 @@ def change_of_decline(rows: pd.DataFrame, words: str, column: str = "decline") -
     """
     values = rows.pivot_table(column, "seed", "arm", sort=False)
     one, other = DIFFERENCES[words]
-    less = values[other].fillna(values[other].mean()) if other == ARMS[0] else values[other]
+    less = values[other].fillna(values[other].mean()) if other == BEFORE else values[other]
     change = (values[one] - less).dropna()
     if len(change) > 1:
         return run_interval(change)

@@ -107,7 +107,7 @@ class Passages:
     def asking(self, queries: Sequence[str]) -> Passages:
         """The same corpus with some of its queries, by id and in the given order."""
         spans = {query: self.spans[query] for query in queries}
-        return replace(self, collection=ask(self.collection, queries), spans=spans)
+        return replace(self, collection=self.collection.asking(queries), spans=spans)
 
     def sample(self, queries: int, seed: int = 0) -> Passages:
         """The same corpus with so many queries, drawn without replacement, or with all."""
@@ -190,18 +190,7 @@ def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Pas
             start = texts[relevant[0]].index(passage)
             spans[query] = (start, start + len(passage))
     plain = replace(collection, documents=list(texts.values()))
-    return Passages(ask(plain, list(spans)), spans, dict(left_out))
-
-
-def ask(collection: RetrievalSet, queries: Sequence[str]) -> RetrievalSet:
-    """The same corpus with some of its queries, by id and in the given order."""
-    texts = dict(zip(collection.query_ids, collection.queries, strict=True))
-    return replace(
-        collection,
-        query_ids=list(queries),
-        queries=[texts[query] for query in queries],
-        qrels={query: collection.qrels[query] for query in queries},
-    )
+    return Passages(plain.asking(list(spans)), spans, dict(left_out))
 
 
 def _positions(name: str) -> Iterator[dict[str, str]]:
@@ -261,7 +250,7 @@ def _sentences(name: str) -> Passages:
             left_out["answer in no single sentence"] += 1
             continue
         spans[query] = _trimmed(text, around.span())
-    return Passages(ask(collection, list(spans)), spans, dict(left_out))
+    return Passages(collection.asking(list(spans)), spans, dict(left_out))
 
 
 def shared_beginning(texts: Sequence[str]) -> str:
@@ -338,8 +327,3 @@ def split_sections(text: str) -> list[Span]:
     )
     edges = [start for start, _ in heads] + [len(text)]
     return [(below, end) for (_, below), end in zip(heads, edges[1:], strict=True) if end > below]
-
-
-def sentences_of(text: str) -> list[str]:
-    """The sentences of a text, without white space around them."""
-    return [one for match in SENTENCE.finditer(text) if (one := match.group().strip())]

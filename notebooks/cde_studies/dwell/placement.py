@@ -18,7 +18,7 @@ import numpy as np
 
 from cde.data import Pairs
 from cde.retrieval import Encoder, Ranker
-from cde_studies.dwell.passages import Passages, ask, texts_of
+from cde_studies.dwell.passages import Passages, texts_of
 from cde_studies.dwell.probes import PLACES, moved_versions, scores_by_place
 
 #: how probable each place is; None leaves documents as they were written
@@ -82,7 +82,7 @@ def placed_pairs(
         edges[np.flatnonzero(shares)[-1] :] = 1.0  # rounding must not lead to a place of share 0
         places = [1 + int(place) for place in np.searchsorted(edges, drawn, side="right")]
     return Pairs(
-        list(ask(placed.passages.collection, queries).queries),
+        list(placed.passages.collection.asking(queries).queries),
         [placed.versions[name][place] for name, place in zip(queries, places, strict=True)],
         domains=[source_of(placed.passages.document_of(name)) for name in queries],
         ids=queries,

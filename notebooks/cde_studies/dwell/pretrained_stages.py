@@ -81,12 +81,7 @@ REFERENCES = ("own positions", "BM25")
 
 def with_new_positions(encoder: BiEncoder, seed: int = 0) -> BiEncoder:
     """The encoder with new position embeddings, drawn as before any training; in place."""
-    table = getattr(getattr(encoder.backbone, "embeddings", None), "position_embeddings", None)
-    if table is None:
-        raise ValueError(
-            f"a backbone of type {encoder.backbone.config.model_type!r} has no learned positions "
-            "to draw anew; 'bert' has"
-        )
+    table: Any = encoder.backbone.get_submodule("embeddings.position_embeddings")
     drawn, generator = torch.empty(table.weight.shape), torch.Generator().manual_seed(seed)
     drawn.normal_(0.0, encoder.backbone.config.initializer_range, generator=generator)
     with torch.no_grad():

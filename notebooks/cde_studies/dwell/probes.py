@@ -27,7 +27,7 @@ from cde.data import RetrievalSet
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, score_queries, search
 from cde.validation import encoded
-from cde_studies.dwell.passages import Passages, Span, ask, texts_of
+from cde_studies.dwell.passages import Passages, Span, texts_of
 from cde_studies.dwell.substrings import (
     begins_word,
     fewer_tokens,
@@ -114,7 +114,7 @@ def scores_by_place(
     For each metric a table: a row for each query, `default`, and a column 1 … for the places.
     """
     asked = [query for query in passages.collection.query_ids if query in versions]
-    collection = ask(passages.collection, asked)
+    collection = passages.collection.asking(asked)
     owners = {query: passages.document_of(query) for query in asked}
     places = len(next(iter(versions.values())))
     depth = max(int(metric.partition("@")[2]) for metric in metrics)
@@ -174,6 +174,6 @@ def _ranker_rankings(
                 versions[asking[name]][place] if name in asking else text
                 for name, text in zip(collection.document_ids, collection.documents, strict=True)
             ]
-            some = replace(ask(collection, list(asking.values())), documents=texts)
+            some = replace(collection.asking(list(asking.values())), documents=texts)
             rankings |= {query: dict(one) for query, one in ranker.rank(some, depth).items()}
         yield rankings

@@ -26,7 +26,7 @@ from cde.surrogate import VectorStore
 from cde.validation import encoded
 from cde_studies.dwell.passages import Passages
 from cde_studies.dwell.probes import moved_passage
-from cde_studies.dwell.recipe import CHAINS, DwellRecipe
+from cde_studies.dwell.recipe import DwellRecipe
 from cde_studies.dwell.tables import rows_by_place
 
 _PORTION = 512  # texts between two saves
@@ -84,7 +84,7 @@ def reader(name: str, recipe: DwellRecipe, seed: int) -> Reader:
     if name == "MiniLM":
         encoder = BiEncoder.from_backbone("minilm", max_tokens=512)
         return Reader(encoder, encoder.tokenizer, min(recipe.longest, 510))
-    if name in CHAINS:
+    if name in recipe.phases:
         chain = recipe.model(name, seed)
         return Reader(chain, chain.tokenizer, recipe.longest)
     from sentence_transformers import SentenceTransformer

@@ -48,18 +48,6 @@ from cde_studies.recipes import changed, chosen, profile_values
 
 #: settings of the recipe that a chapter's parameters of the same name replace
 PARAMETERS = ("share_of_steps", "data", "documents", "queries", "episodes")
-#: names of the chains in the table above
-CHAINS = (
-    "language model",
-    "crops",
-    "tuned",
-    "tuned again",
-    "tuned without crops",
-    "tuned alone",
-    "mean",
-    "shuffled",
-    "wrapping crops",
-)
 
 
 @dataclass(frozen=True)
@@ -126,8 +114,9 @@ class DwellRecipe:
         kept = [low <= len(text.split()) <= high and self.fits(text) for text in texts]
         return pairs.select(np.array(kept))
 
-    def phase(self, chain: str) -> Phase:
-        """The last phase of a chain."""
+    @property
+    def phases(self) -> dict[str, Phase]:
+        """The last phase of each chain of the table above."""
         start = Phase("start", self.start)
         restored = Phase("restore", self.restore, start)
         cropped = Phase("crops", self.crops, restored)
@@ -135,7 +124,7 @@ class DwellRecipe:
         again = tuned
         for _ in range(self.episodes - 1):
             again = Phase("tune", self.tune, again)
-        last = {
+        return {
             "language model": restored,
             "crops": cropped,
             "tuned": tuned,
@@ -146,13 +135,10 @@ class DwellRecipe:
             "shuffled": Phase("crops", {**self.crops, "shuffled": True}, restored),
             "wrapping crops": Phase("crops", {**self.crops, "placement": "around"}, restored),
         }
-        if chain not in last:
-            raise ValueError(f"chain must be one of {', '.join(CHAINS)}; it is {chain!r}")
-        return last[chain]
 
     def model(self, chain: str, seed: int) -> EncoderDecoder:
         """The model at the end of a chain, trained or read from the store."""
-        folder = train_phase(self.phase(chain), self.pairs.documents, self.pairs, seed)
+        folder = train_phase(self.phases[chain], self.pairs.documents, self.pairs, seed)
         return EncoderDecoder.from_pretrained(folder / "model")
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:

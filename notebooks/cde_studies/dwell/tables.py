@@ -17,6 +17,7 @@ from scipy.stats import quantile_test
 from cde.intervals import mean_interval
 from cde_studies.dwell.passages import Passages
 from cde_studies.dwell.substrings import Similarities
+from cde_studies.intervals import numbers_of
 
 #: seeds of the chains of pretrained layers at `laptop` that had been compared before more were
 #: trained
@@ -62,12 +63,8 @@ def rows_by_place(scores: pd.DataFrame) -> list[dict[str, Any]]:
             {
                 "place": place,
                 "mrr": float(scores[column].mean()),
-                "change": change.estimate,
-                "low": change.low,
-                "high": change.high,
-                "ends": ends.estimate,
-                "ends_low": ends.low,
-                "ends_high": ends.high,
+                **numbers_of(change, "change"),
+                **numbers_of(ends, "ends", "ends_"),
                 "queries": len(scores),
             }
         )
@@ -115,9 +112,7 @@ def rows_by_segment(similar: Similarities) -> list[dict[str, Any]]:
     decline = mean_interval(declines(similar))
     of_all = {
         "room": room(similar),
-        "decline": decline.estimate,
-        "low": decline.low,
-        "high": decline.high,
+        **numbers_of(decline, "decline"),
         "documents": len(similar.rows),
         "left_out": sum(similar.left_out.values()),
     }

@@ -18,7 +18,7 @@ Cost: a second for some hundred corpora.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,25 +30,24 @@ from cde.models.encoder import load_tokenizer
 from cde_studies.collections.pydocs import PACKAGES, load_pairs
 from cde_studies.encoder.text_game import PACKAGES_KEPT, of_test, text_words
 from cde_studies.motivation.corpus_statistics import Counts
-from cde_studies.motivation.headroom import TermMatrix
+from cde_studies.motivation.headroom import NONE, by_terms
 from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.recipes import EvaluationSet, Recipe
 
-#: what the recipe's encoder has at every scale: `cde.TrainConfig` of a lookup in word embeddings
-GATED_READER: dict[str, Any] = {
+#: `cde.TrainConfig` of a lookup in word embeddings, of whatever is trained with it
+GATED: dict[str, Any] = {
     "attention": "gated",
     "first_stage_layers": 0,
     "vectors_per_document": 6,
     "model": {"tie_token_embeddings": True},
-    "null_share": 0.1,
     "batches": "domain",
     "filter_epsilon": None,
     "temperature": 0.05,
-    "query_tokens": 32,
-    "document_tokens": 48,
-    "context_tokens": 48,
     "checkpoint_every": 0,
 }
+#: what the recipe's encoder has at every scale
+GATED_READER = {**GATED, "null_share": 0.1, "query_tokens": 32}
+GATED_READER |= {"document_tokens": 48, "context_tokens": 48}
 
 _TEST_SEED = 10**6
 #: texts with fewer words of their own are left out
@@ -64,13 +63,6 @@ class Boilerplate:
     in_document: int = 12
     document_words: int = 16
     query_words: int = 8
-
-    def __post_init__(self) -> None:
-        if not 2 <= self.in_document <= self.words:
-            raise ValueError(
-                f"a document needs 2 boilerplate words or more, and no more than the corpus has; "
-                f"of {self.words} it has {self.in_document}"
-            )
 
     @property
     def _packages(self) -> tuple[str, ...]:
@@ -150,15 +142,6 @@ class GradedBoilerplate(Boilerplate):
     words: int = 64
     shares: tuple[float, float] = (0.03, 0.75)
 
-    def __post_init__(self) -> None:
-        low, high = self.shares
-        if not 0 < low < high <= 1:
-            raise ValueError(
-                "shares are the least and the greatest share of documents that hold a word, above "
-                f"0 and at most 1; they are {low} and {high}"
-            )
-        super().__post_init__()
-
     def _of_corpus(
         self, words: list[str], pool: NDArray[np.int64], generator: np.random.Generator
     ) -> Callable[[list[str], list[str]], tuple[str, str]]:
@@ -197,10 +180,8 @@ class BoilerplateRecipe(Recipe):
         domains, sets = np.asarray(every.domains), []
         for name in dict.fromkeys(every.domains):
             one = every.select(domains == name)
-            ids = [f"{place}" for place in range(len(one))]
-            qrels = {place: {place: 1} for place in ids}
-            made = RetrievalSet(ids, list(one.documents), ids, list(one.queries), qrels, name=name)
-            sets.append(EvaluationSet(name, made, "out"))
+            numbered = replace(one, ids=[f"{place}" for place in range(len(one))], name=name)
+            sets.append(EvaluationSet(name, RetrievalSet.from_pairs(numbered), "out"))
         return sets
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
@@ -215,14 +196,9 @@ def search_by_counting(tests: list[EvaluationSet]) -> dict[str, float]:
     """
     tokenizer = load_tokenizer("minilm")
     counts = [Counts.of(test.collection.documents, tokenizer, 64) for test in tests]
-    scores: dict[str, list[float]] = {"equal": [], "own": [], "other": []}
+    found = []
     for place, test in enumerate(tests):
-        matrix, judged = TermMatrix.of(test.collection), JudgedMatrix.of(test.collection)
-        weights = {
-            "equal": np.ones(len(matrix.vocabulary)),
-            "own": counts[place].term_weights(matrix.vocabulary),
-            "other": counts[(place + 1) % len(tests)].term_weights(matrix.vocabulary),
-        }
-        for name, one in weights.items():
-            scores[name].append(float(judged.ndcg(matrix.scores(one)).mean()))
-    return {name: float(np.mean(values)) for name, values in scores.items()}
+        sources = {"own": counts[place], "other": counts[(place + 1) % len(tests)]}
+        found.append(by_terms(test.collection, sources, JudgedMatrix.of(test.collection)))
+    names = {"equal": NONE, "own": "own", "other": "other"}
+    return {name: float(np.mean([one[of].mean() for one in found])) for name, of in names.items()}

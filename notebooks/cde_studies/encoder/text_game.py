@@ -96,18 +96,6 @@ class TextGame:
     content_in_document: int = 3
     unseen: bool = False
 
-    def __post_init__(self) -> None:
-        if not (2 <= self.boilerplate_in_document <= self.boilerplate):
-            raise ValueError(
-                f"a document needs 2 boilerplate words or more, and no more than the corpus has; "
-                f"of {self.boilerplate} it has {self.boilerplate_in_document}"
-            )
-        if self.content_in_document < 2:
-            raise ValueError(
-                f"a query repeats two content words of its document, which has "
-                f"{self.content_in_document}"
-            )
-
     @property
     def _found(self) -> TextWords:
         return text_words(self.packages or tuple(PACKAGES))

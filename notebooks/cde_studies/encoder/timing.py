@@ -30,8 +30,6 @@ def in_turns(jobs: Mapping[str, Callable[[], Any]], rounds: int) -> pd.DataFrame
     """Seconds of each job in each round, after one round to warm up: step (the name), round (from
     1), seconds, and loss where the jobs return a number.
     """
-    if rounds < 1:
-        raise ValueError(f"rounds must be 1 or more; it is {rounds}")
     rows = []
     for number in progress(range(rounds + 1), "timing", unit="rounds"):
         for name, job in jobs.items():

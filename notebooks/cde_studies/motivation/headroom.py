@@ -177,7 +177,7 @@ def headroom(
     for name, one in progress(sets.items(), "searching every corpus", unit="corpora"):
         rest = [other for of, other in counts.items() if of != name]
         sources = {**counts, GENERAL: Counts.together(rest)}
-        scores[WAYS[0]][name] = _by_terms(one, sources, judged[name])
+        scores[WAYS[0]][name] = by_terms(one, sources, judged[name])
         if by_words_alone:
             continue
         scores[WAYS[3]][name], vectors[name] = _by_pieces(one, sources, judged[name], model)
@@ -201,7 +201,7 @@ def headroom(
     return pd.DataFrame(rows)
 
 
-def _by_terms(
+def by_terms(
     collection: RetrievalSet, sources: Mapping[str, Counts], judged: JudgedMatrix
 ) -> _BySource:
     """BM25: NDCG@10 of every query, by the source of the IDF."""

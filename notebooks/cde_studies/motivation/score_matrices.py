@@ -52,8 +52,6 @@ class JudgedMatrix:
 
     def ndcg(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
         """NDCG@10 of each query, `(queries,)` float64."""
-        if scores.shape != self.gains.shape:
-            raise ValueError(f"scores must be of shape {self.gains.shape}; it is {scores.shape}")
         shown = np.where(self.dropped, np.float32(-np.inf), scores[:, self.order])
         _, columns = torch.from_numpy(_keys(shown)).topk(min(_CUT, shown.shape[1]), dim=1)
         found = np.take_along_axis(self.gains, columns.numpy(), axis=1).astype(np.float64)

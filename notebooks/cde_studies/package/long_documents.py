@@ -58,26 +58,23 @@ def joined_manuals(most: int, documents: int, queries: int, seed: int) -> list[P
     names = manuals.corpora("test", least=_LEAST_DESCRIPTIONS * documents)
     order = np.random.default_rng(seed).permutation(names).tolist()
     made = (_long(_joined(name), documents, queries, seed) for name in order)
-    return list(islice((one for one in made if _size(one) == documents), most))
+    return list(islice((one for one in made if len(one.collection.documents) == documents), most))
 
 
 def long_docstrings(
     packages: Sequence[str], documents: int, queries: int, seed: int
 ) -> list[Passages]:
     """Docstrings of each package, whose other ones are left out of the corpus."""
-    return [
-        _named(
-            _long(load_passages("pydocs", _WORDS, packages=[one]), documents, queries, seed),
-            f"docstrings/{one}",
-        )
-        for one in packages
-    ]
+    found = []
+    for one in packages:
+        made = _long(load_passages("pydocs", _WORDS, packages=[one]), documents, queries, seed)
+        named = replace(made.collection, name=f"docstrings/{one}")
+        found.append(replace(made, collection=named))
+    return found
 
 
 def articles(name: str, documents: int, queries: int, seed: int) -> Passages:
     """One of `ARTICLES`: parts of SQuAD's articles, or whole ones of COVID-QA."""
-    if name not in ARTICLES:
-        raise ValueError(f"name must be one of {', '.join(ARTICLES)}; it is {name!r}")
     placed = load_passages(name)
     if name == "beir/squad-dev":
         placed = join_paragraphs(placed, lambda one: one.rpartition("_")[0], _fits, _ANY)
@@ -117,11 +114,3 @@ def _long(
     order = np.random.default_rng(seed).permutation(len(fit))[:documents]
     kept = {fit[row]: texts[fit[row]] for row in sorted(order)}
     return passages.held_by(kept).of_corpus(kept).sample(queries, seed)
-
-
-def _size(passages: Passages) -> int:
-    return len(passages.collection.documents)
-
-
-def _named(passages: Passages, name: str) -> Passages:
-    return replace(passages, collection=replace(passages.collection, name=name))

@@ -1,8 +1,7 @@
 """Encoders that are trained for thousands of steps, and what they do with their context on the way.
 
-`near` trains on manuals, on pairs of public sources and on docstrings, and is tested on the manuals
-of other services: a kind of text that training had. `far` trains without manuals: what the paper
-claims is about text of a kind that training never had.
+Training has no manuals, on which encoders are tested: what the paper claims is about text of a kind
+that training never had.
 
 Every 400 steps an encoder is tested on manuals that are kept for validation: NDCG@10 in the context
 of the corpus that is searched, of another, of none and of random letters; the loss of Eq. 1 on
@@ -23,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,7 +42,6 @@ from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.sweeps import context_texts
 from cde_studies.workers import in_workers
 
-Kind = Literal["near", "far"]
 Vectors = NDArray[np.float32]
 
 #: settings of every run; learning rate and length are those of the profile `hours`, eight times
@@ -67,15 +65,9 @@ DAY = TrainConfig(
 _CONTEXTUAL = {"architecture": "contextual", "batches": "cluster"}
 #: how arms differ from `DAY`
 ARMS: dict[str, dict[str, Any]] = {
-    "bi-encoder; shuffled": {"architecture": "bi-encoder", "batches": "random"},
-    "bi-encoder; one source": {"architecture": "bi-encoder", "batches": "domain"},
     "bi-encoder; clustered": {"architecture": "bi-encoder", "batches": "cluster"},
     "contextual, full": {**_CONTEXTUAL, "attention": "full"},
     "contextual, cached": {**_CONTEXTUAL, "attention": "cached"},
-    "contextual, cached; apart": {**_CONTEXTUAL, "attention": "cached", "context_from": "apart"},
-    "contextual, cached; fixed": {**_CONTEXTUAL, "attention": "cached", "context_from": "fixed"},
-    "contextual, gated": {**_CONTEXTUAL, "attention": "gated"},
-    "contextual, gated; apart": {**_CONTEXTUAL, "attention": "gated", "context_from": "apart"},
     "bi-encoder, directions; clustered": {"architecture": "bi-encoder", "batches": "cluster"},
 }
 _LONGER = {name: 4 * getattr(DAY, name) for name in ("steps", "warmup_steps", "evaluate_every")}
@@ -88,20 +80,15 @@ ARMS |= {
 
 
 def training_pairs(
-    kind: Kind, public: int | None = 100_000, least: int = DAY.batch_size + DAY.context_size
+    public: int | None = 100_000, least: int = DAY.batch_size + DAY.context_size
 ) -> Pairs:
-    """What a run trains on: `public` pairs of `pairs/*` (None: all) and all of `pydocs`; near, also
-    manuals.
-
-    Sources (of manuals: corpora) with fewer than `least` documents are left out, which are too
-    small for a batch and a context beside it.
+    """What a run trains on: `public` pairs of `pairs/*` (None: all) and all of `pydocs`, without
+    sources of fewer than `least` documents, too small for a batch and a context beside it.
     """
     parts = [load_pairs("pydocs")]
     if public != 0:
         every = load_pairs("pairs/*")
         parts.insert(0, every if public is None else every.sample(public, 0))
-    if kind == "near":
-        parts.append(load_pairs("manuals"))
     columns = ("queries", "documents", "domains", "ids")
     joined = {one: [text for part in parts for text in getattr(part, one)] for one in columns}
     pairs = Pairs(**joined, name=" + ".join(part.name for part in parts))

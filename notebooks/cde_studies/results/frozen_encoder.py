@@ -25,7 +25,7 @@ import pandas as pd
 from cde.data import Pairs
 from cde.lexical import BM25
 from cde_studies.collections.pydocs import HELD_OUT, TRAINING
-from cde_studies.encoder.boilerplate import Boilerplate, BoilerplateRecipe, GradedBoilerplate
+from cde_studies.encoder.boilerplate import GATED, Boilerplate, BoilerplateRecipe, GradedBoilerplate
 from cde_studies.recipes import (
     EvaluationSet,
     Recipe,
@@ -45,18 +45,11 @@ READER_PROFILES = Path(__file__).with_suffix(".yml")
 #: settings that a chapter's parameters of the same name replace
 PARAMETERS = ("layers", "pairs", "steps", "batch_size", "context_size", "learning_rate")
 _READER: dict[str, Any] = {
+    **GATED,
     "architecture": "contextual",
-    "attention": "gated",
     "layers": None,
-    "first_stage_layers": 0,
-    "vectors_per_document": 6,
-    "model": {"tie_token_embeddings": True},
     "trains": "reader",
-    "batches": "domain",
-    "filter_epsilon": None,
-    "temperature": 0.05,
     "warmup_steps": None,
-    "checkpoint_every": 0,
 }
 
 

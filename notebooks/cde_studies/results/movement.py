@@ -22,7 +22,6 @@ TIE = 1e-6
 OWN_AGAIN, OTHER_AGAIN = "own, drawn again", "other, drawn again"
 OWN_OTHER, TWO_OTHERS = "own and other", "two others"
 ALL_REAL = "all real"
-KINDS = (OWN_AGAIN, OTHER_AGAIN, OWN_OTHER, TWO_OTHERS, ALL_REAL, NULL)
 
 
 def nearest(vectors: Vectors, neighbours: int) -> NDArray[np.bool_]:
@@ -44,11 +43,6 @@ def movement(embedded: Vectors, neighbours: int) -> pd.DataFrame:
     share of neighbours that stay. `common` is the squared length of the mean movement, times the
     number of documents; `total` is the summed squared movement.
     """
-    if embedded.ndim != 3 or min(embedded.shape[:2]) < 2:
-        raise ValueError(
-            f"embedded must be (contexts, documents, dim), two or more of both; it is "
-            f"{embedded.shape}"
-        )
     count = embedded.shape[1]
     apart = ~np.eye(count, dtype=bool)
     between = [float((1 - vectors @ vectors.T)[apart].mean()) for vectors in embedded]
@@ -77,7 +71,7 @@ def movement(embedded: Vectors, neighbours: int) -> pd.DataFrame:
 def movement_by_kind(
     embedded: Vectors, contexts: Sequence[tuple[str, int]], own: str, neighbours: int
 ) -> pd.DataFrame:
-    """The mean `movement` of each of `KINDS`. A context is a corpus' name and the number of the
+    """The mean `movement` of each kind. A context is a corpus' name and the number of the
     draw; `own` is the corpus that the documents are of. `common` is a share here.
     """
 

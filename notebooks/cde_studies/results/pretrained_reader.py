@@ -27,6 +27,7 @@ from cde.training.runs import run_key, stored
 from cde.training.trainer import build_model
 from cde_studies.collections.pydocs import TRAINING
 from cde_studies.collections.pydocs import load_pairs as load_docstrings
+from cde_studies.encoder.boilerplate import GATED
 
 #: what the reader adds is multiplied by this after training
 GATE = 0.25
@@ -41,10 +42,6 @@ _FILE = "reader.safetensors"
 
 def train_reader(config: TrainConfig, pairs: Pairs) -> Path:
     """The folder with a reader's weights and `run.json`, trained first if the store lacks it."""
-    if config.trains != "reader":
-        raise ValueError(
-            "only a reader's weights are kept, and config trains all: set trains='reader'"
-        )
 
     def make(folder: Path) -> dict[str, Any]:
         model, metrics = Trainer(config, pairs, folder).run()
@@ -59,24 +56,17 @@ def train_reader(config: TrainConfig, pairs: Pairs) -> Path:
 
 
 _CONFIG = TrainConfig(
-    attention="gated",
-    first_stage_layers=0,
-    vectors_per_document=6,
-    model={"tie_token_embeddings": True},
+    **GATED,
     trains="reader",
-    batches="domain",
     cluster_size=128,
     surrogate_tokens=48,
-    filter_epsilon=None,
     batch_size=64,
     uncached_tokens=65536,
-    temperature=0.05,
     learning_rate=1e-3,
     steps=100,
     query_tokens=20,
     document_tokens=48,
     context_tokens=48,
-    checkpoint_every=0,
 )
 _MINIATURE: dict[str, Any] = {
     "layers": 1,
@@ -106,8 +96,6 @@ def with_trained_reader(
     config: TrainConfig, pairs: Pairs, gate: float, max_tokens: int
 ) -> ContextualEncoder:
     """The encoder of a config with its reader, trained or read from the store."""
-    if not 0 <= gate <= 1:
-        raise ValueError(f"gate must be from 0 (MiniLM) to 1 (the reader as trained); it is {gate}")
     weights = load_file(train_reader(config, pairs) / _FILE)
     model = build_model(replace(config, model={**config.model, "max_tokens": max_tokens}))
     reader = model.get_submodule("second_stage.reader")

@@ -19,6 +19,7 @@ from cde.data import RetrievalSet
 from cde.intervals import holm, paired_test
 from cde.models import ContextualEncoder
 from cde.progress import progress
+from cde_studies.intervals import numbers_of
 from cde_studies.recipes import EvaluationSet
 from cde_studies.sweeps import ndcg_by_query
 
@@ -152,5 +153,4 @@ def _against_own(runs: Sequence[_Scores], name: str, context: str) -> dict[str, 
     """A square's test against the own context, over queries: means over the seeds are compared."""
     square, own = (np.mean([run[name, one] for run in runs], axis=0) for one in (context, name))
     test = paired_test(square, own)
-    ends = {"low": test.difference.low, "high": test.difference.high}
-    return {"difference": test.difference.estimate, **ends, "p": test.p_value}
+    return {**numbers_of(test.difference, "difference"), "p": test.p_value}

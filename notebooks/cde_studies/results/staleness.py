@@ -82,12 +82,7 @@ def vector_drift(before: ArrayLike, now: ArrayLike) -> float:
     """How far the mean of vectors has moved, in standard deviations: 0 for no more than chance
     moves the mean of so few vectors by, about 1 for as far as vectors lie from it.
     """
-    first, second = _checked(before, "before"), _checked(now, "now")
-    if first.shape[1] != second.shape[1]:
-        raise ValueError(
-            f"vectors of {first.shape[1]} and of {second.shape[1]} dimensions do not compare: give "
-            "those of one encoder"
-        )
+    first, second = np.asarray(before, np.float64), np.asarray(now, np.float64)
     parts = [vectors.var(axis=0, ddof=1).sum() for vectors in (first, second)]
     spread = float(np.mean(parts))
     if spread == 0:
@@ -101,12 +96,7 @@ def moved(before: ArrayLike, now: ArrayLike) -> float:
     """How far the same documents lie apart in two contexts: their mean distance over the mean
     distance between two documents in the old context; 0 if the context changes nothing.
     """
-    first, second = _checked(before, "before"), _checked(now, "now")
-    if first.shape != second.shape:
-        raise ValueError(
-            f"the same documents are needed in both contexts; the shapes are {first.shape} and "
-            f"{second.shape}"
-        )
+    first, second = np.asarray(before, np.float64), np.asarray(now, np.float64)
     # the mean over pairs, without the pairs of a vector and itself
     lengths = (first**2).sum(axis=1)
     squares = lengths[:, None] + lengths[None] - 2 * first @ first.T
@@ -114,14 +104,3 @@ def moved(before: ArrayLike, now: ArrayLike) -> float:
     if between <= 0:
         raise ValueError("the documents all have one vector: there is no distance between them")
     return float(np.linalg.norm(first - second, axis=1).mean() / between)
-
-
-def _checked(vectors: ArrayLike, name: str) -> NDArray[np.float64]:
-    array = np.asarray(vectors, dtype=np.float64)
-    if array.ndim != 2 or len(array) < 2:
-        raise ValueError(
-            f"{name} must be (n, dim), two vectors or more; its shape is {array.shape}"
-        )
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} holds NaN or infinite numbers")
-    return array

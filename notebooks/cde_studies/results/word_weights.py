@@ -76,11 +76,7 @@ def shares_read(
     them: piece (token id), read (mean over its occurrences, 0 to 1) and count.
     """
     stage = model.second_stage
-    if stage.reader is None:
-        raise ValueError(
-            "only a model with attention='gated' reads shares; this one has attention="
-            f"{model.config.attention!r}"
-        )
+    assert stage.reader is not None
     tokens = model.with_context(list(context)).context
     assert tokens is not None
     vectors = tokens.reshape(1, -1, model.dim)

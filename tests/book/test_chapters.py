@@ -172,7 +172,6 @@ def test_the_rehearsal_is_computed_in_float32_and_counts_as_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("CDE_PRECISION", raising=False)
-    monkeypatch.setattr(account, "measured", [])
     claim = next(iter(ledger()))
     for profile, role in (("smoke", "rehearsal"), ("laptop", "test")):
         settings(of(profile), laptop={})

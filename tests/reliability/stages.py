@@ -33,6 +33,21 @@ def digest(*parts: bytes) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
+def flipped(data: bytes, bit: int) -> bytes:
+    """Data with one bit that is another."""
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def toy_pairs() -> Any:
+    """Training pairs of the texts."""
+    from cde.data import Pairs
+
+    rows = [str(row) for row in range(len(TEXTS))]
+    return Pairs([f"which {text[4:]}" for text in TEXTS], TEXTS, ["toy"] * len(TEXTS), rows)
+
+
 def extraction(shared: Path) -> Work:
     """The docstrings of two packages, by worker processes."""
     from cde_studies.collections import pydocs
@@ -58,11 +73,8 @@ def training(shared: Path) -> Work:
     from tiny_encoders import backbone_folder
 
     import cde
-    from cde.data import Pairs
 
-    start = backbone_folder(shared / "backbone", "bert")
-    queries = [f"which {text[4:]}" for text in TEXTS]
-    pairs = Pairs(queries, TEXTS, ["toy"] * len(TEXTS), [str(row) for row in range(len(TEXTS))])
+    start, pairs = backbone_folder(shared / "backbone", "bert"), toy_pairs()
     config = cde.TrainConfig(
         start=str(start),
         batches="random",

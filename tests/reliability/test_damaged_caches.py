@@ -1,4 +1,4 @@
-"""Tables, fingerprints, proofs and parts of an index: believed only as they were written."""
+"""Tables, JSON, sealed files and parts of an index: believed only as they were written."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from stages import flipped
 
 from cde import surrogate as store
 from cde.storage import DamageWarning
@@ -67,9 +68,7 @@ def test_no_flipped_bit_changes_a_vector_that_comes_back(private_cache: Path) ->
     for _ in range(150):
         path = next((private_cache / "embeddings").glob("*.sqlite"))
         bit = draws.randrange(8 * len(whole))
-        data = bytearray(whole)
-        data[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(data)
+        path.write_bytes(flipped(whole, bit))
         vectors, messages = called()
         assert (vectors == VECTORS).all(), f"bit {bit}"
         assert all(str(path) in message for message in messages)

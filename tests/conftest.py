@@ -67,9 +67,11 @@ def no_network() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def settings_stay_in_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A page's settings say what precision its process has, and what its measurements count as."""
+    """What a page tells its process ends with its test: the precision, the profile, what it measured."""
     precision = os.environ.get("CDE_PRECISION")
     monkeypatch.setattr(account, "profile", "")
+    monkeypatch.setattr(account, "measured", [])
+    monkeypatch.setattr(account, "gates", {})
     yield
     if precision is None:
         os.environ.pop("CDE_PRECISION", None)

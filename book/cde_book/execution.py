@@ -235,11 +235,8 @@ def _run(
     from nbclient.exceptions import DeadKernelError
 
     logging.getLogger("papermill").setLevel(logging.ERROR)
-    usual = {"TOKENIZERS_PARALLELISM": "true", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
-    if parameters.get("profile") == "smoke":
-        usual["OMP_NUM_THREADS"] = _IN_MINIATURE
+    own = _variables(parameters, environment)
     try:
-        own = {**usual, **os.environ, **environment}
         with _kernels.stoppable(), _kernels.another(prepared.parent, own, fork) as kernel:
             papermill.execute_notebook(
                 str(prepared),
@@ -264,6 +261,14 @@ def _run(
     except DeadKernelError as error:  # killed from outside, most often for want of memory
         return f"no cell in particular: the kernel died ({error}); was there memory enough?"
     return ""
+
+
+def _variables(parameters: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a kernel: the run's, then the reader's, then what is usual."""
+    usual = {"TOKENIZERS_PARALLELISM": "true", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    if parameters.get("profile") == "smoke":
+        usual["OMP_NUM_THREADS"] = _IN_MINIATURE
+    return {**usual, **os.environ, **environment}
 
 
 class _Kernels:

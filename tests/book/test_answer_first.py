@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from types import SimpleNamespace
 
+import answer_first
 import nbformat
 import pytest
 from docutils import nodes
 
-from cde_book.checkout import project_root
 from cde_book.pages import _tags
 
 PLACE = "<!-- the figure that shows the answer -->"
-
-
-def extension() -> object:
-    """The extension, which Sphinx loads from the book's folder."""
-    path = project_root() / "book" / "_ext" / "answer_first.py"
-    spec = importlib.util.spec_from_file_location("answer_first", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def output(markup: str) -> nodes.container:
@@ -60,7 +49,7 @@ def page(*figures: str) -> nodes.section:
 def ordered(doctree: nodes.section, docname: str = "book/executed/part/chapter") -> str:
     """The text of a page in order, with its HTML."""
     app = SimpleNamespace(env=SimpleNamespace(docname=docname))
-    extension()._put_in_order(app, doctree)  # type: ignore[attr-defined]
+    answer_first._put_in_order(app, doctree)
     return doctree.astext()
 
 

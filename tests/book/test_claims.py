@@ -94,10 +94,7 @@ def test_verdict_of_several_measurements(entries: list[Measurement], verdict: st
     assert decide(claim(above=0), entries).verdict == verdict
 
 
-def test_runs_on_several_collections_are_entered_with_the_interval_over_both(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(claims.account, "measured", [])
+def test_runs_on_several_collections_are_entered_with_the_interval_over_both() -> None:
     index = pd.MultiIndex.from_product([(0, 1, 2), ("a", "b")], names=["seed", "set"])
     # seeds agree to a hair, collections do not
     values = pd.Series([1.0, 3.0, 1.01, 3.01, 0.99, 2.99], index)
@@ -111,15 +108,13 @@ def test_measurements_survive_json() -> None:
     assert from_rows(json.loads(json.dumps([asdict(one) for one in entries]))) == entries
 
 
-def test_measuring_again_replaces_and_unknown_claims_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(claims.account, "measured", [])
+def test_measuring_again_at_a_scale_replaces_and_unknown_claims_are_refused() -> None:
     name = next(iter(ledger()))
     claims.measure(name, interval(0, 1), "a")
     claims.measure(name, interval(2, 3), "a")
     claims.measure(name, interval(4, 5), "b")
-    assert [m.interval.low for m in claims.account.measured] == [2, 4]
+    claims.measure(name, interval(6, 7), "b", scale="hours")
+    assert [m.interval.low for m in claims.account.measured] == [2, 4, 6]
     with pytest.raises(KeyError, match="no claim 'nonsense'"):
         claims.measure("nonsense", interval(0, 1), "a")
 
@@ -136,8 +131,7 @@ def test_a_claim_that_was_not_tested_says_why(role: str, reason: str) -> None:
     assert verdict.verdict == "not tested" and reason in verdict.reason
 
 
-def test_a_single_run_is_entered_and_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims.account, "measured", [])
+def test_a_single_run_is_entered_and_decides_nothing() -> None:
     name = "cde-table1-clustered-batches"
     claims.measure_runs(name, [5.0], "one seed")
     assert [entry.role for entry in claims.account.measured] == ["exploratory"]
@@ -159,12 +153,6 @@ def gated(
     return Measurement("toy", scale, interval(low, high), scale=scale, gates=readings)
 
 
-def test_a_closed_gate_says_nothing_against_a_claim_either() -> None:
-    against = gated(CLOSED, low=-2, high=-1)
-    decided = decide(claim("reads-context", above=0), [against])
-    assert decided.verdict == "not testable here" and "needed: more than 0.01" in decided.reason
-
-
 def test_the_largest_scale_whose_gates_are_passed_leads() -> None:
     rule, small = claim("reads-context", above=0), gated(OPEN, low=-2, high=2)
     large = gated(OPEN, scale="hours")
@@ -176,9 +164,7 @@ def test_the_largest_scale_whose_gates_are_passed_leads() -> None:
     assert decide(rule, [small, large, null]).verdict == "inconclusive"
 
 
-def test_a_measurement_carries_the_gates_of_its_own_scale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims.account, "measured", [])
-    monkeypatch.setattr(claims.account, "gates", {})
+def test_a_measurement_carries_the_gates_of_its_own_scale() -> None:
     claims.gate("above-floor", 0.9, "the small runs", scale="laptop")
     name = "cde-table1-clustered-batches"
     small = claims.measure(name, interval(1, 2), "a", scale="laptop")
@@ -198,16 +184,6 @@ def test_what_is_inconclusive_says_what_would_have_been_seen_beside_the_paper_s_
     assert decided.smallest == pytest.approx(2.76, abs=0.02)
     said = claims.power_in_words(name, decided)
     assert "a distance of 2.8" in said and "the paper has 1.8" in said
-
-
-def test_the_same_words_at_another_scale_are_another_measurement(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(claims.account, "measured", [])
-    name = "cde-fig6-cluster-size"
-    claims.measure(name, interval(1, 2), "the same", scale="hours")
-    claims.measure(name, interval(-2, -1), "the same", scale="laptop")
-    assert decide(ledger()[name], claims.account.measured).verdict == "holds"
 
 
 def test_facts_and_measurements_at_odds_have_no_p_value() -> None:
@@ -249,3 +225,5 @@ def test_one_gate_of_two_keeps_a_claim_closed() -> None:
     assert decide(rule, [gated(OPEN, floor)]).verdict == "holds"
     assert decide(rule, [gated(CLOSED, floor)]).verdict == "not testable here"
     assert decide(rule, [gated(floor, UNKNOWN)]).verdict == "not testable here"
+    against = decide(rule, [gated(CLOSED, floor, low=-2, high=-1)])
+    assert against.verdict == "not testable here" and "needed: more than 0.01" in against.reason

@@ -13,18 +13,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import nbformat
 import pytest
 from toy_book import DRAWING, ToyBook
 
-from cde_book import commands
-from cde_book.chapters import find_chapter
 from cde_book.checkout import python_path
 from cde_book.cli import main
 from cde_book.rendering import check_html, render
-from cde_book.run_mode import RunMode
 
 pytestmark = pytest.mark.slow
 
@@ -154,25 +150,9 @@ def test_a_record_that_no_experiment_wrote_is_said(toy: ToyBook) -> None:
     assert "no experiment of drawing wrote" in said.stderr and "smoke/toy.json" in said.stderr
 
 
-@pytest.mark.parametrize("own", ["bfloat16", None])
-def test_a_miniature_is_computed_in_float32_whatever_the_record_was(
-    own: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
+GROWING = """import os
 
-    def execute(*_: object, mode: RunMode) -> tuple[None, SimpleNamespace]:
-        seen.append({**os.environ, **mode.environment()}["CDE_PRECISION"])
-        return None, SimpleNamespace(error="")
-
-    monkeypatch.delenv("CDE_PRECISION", raising=False)
-    if own is not None:
-        monkeypatch.setenv("CDE_PRECISION", own)
-    monkeypatch.setattr("cde_book.execution.execute", execute)
-    assert commands._miniature(find_chapter("packing"))
-    assert seen == ["float32"] and os.environ.get("CDE_PRECISION") == own
-
-
-GROWING = """import pandas as pd
+import pandas as pd
 
 from cde_book import page
 
@@ -180,15 +160,22 @@ settings = page.settings(globals(), laptop={"seeds": 2}, smoke={"seeds": 1})
 
 
 def measured():
-    return pd.DataFrame({"run": settings.every_seed, "loss": [1.0 + x for x in settings.every_seed]})
+    rows = {"run": settings.every_seed, "loss": [1.0 + x for x in settings.every_seed]}
+    return pd.DataFrame(rows).assign(precision=os.environ["CDE_PRECISION"])
 
 
 page.experiment("toy", measured, settings.only("seeds"))"""
+KILLED = """import os, signal, sys
+from cde.storage import atomic_path
+with atomic_path(sys.argv[1]) as temporary:
+    temporary.write_text('{"rows": [')
+    os.kill(os.getpid(), signal.SIGKILL)"""
 
 
 def test_a_record_is_made_from_a_clean_tree_grows_with_its_proof_and_is_stale_when_numbers_move(
-    tmp_path: Path, private_cache: Path
+    tmp_path: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("CDE_PRECISION", "bfloat16")
     book = ToyBook(tmp_path / "toy")
     book.write(toy=GROWING)
     book.commit()
@@ -197,19 +184,25 @@ def test_a_record_is_made_from_a_clean_tree_grows_with_its_proof_and_is_stale_wh
     path = book.root / "book" / "records" / "laptop" / "toy.json"
     first, add = json.loads(path.read_text()), ("run", "toy", "--record", "laptop/toy", "--add")
     assert first["clean"] is True
-    assert first["rows"] == [{"run": one, "loss": 1.0 + one} for one in range(2)]
-    assert first["proof"]["rows"] == first["rows"][:1] and first["proof"]["settings"]["seeds"] == 1
+    rows = [{"run": one, "loss": 1.0 + one, "precision": "bfloat16"} for one in range(4)]
+    assert first["rows"] == rows[:2] and first["proof"]["settings"]["seeds"] == 1
+    # a miniature is computed in float32, whatever the record was
+    assert first["proof"]["rows"] == [rows[0] | {"precision": "float32"}]
     # the record itself is not committed yet
     refused = book.cde("run", "toy", "--record")
     assert refused.returncode == 2 and "there are uncommitted changes" in refused.stderr
     # another text with the same numbers
     book.write(toy=GROWING.replace("1.0 + x", "x + 1.0"))
     book.commit()
+    # a process that is killed as it writes leaves the record as it was; the next run tidies up
+    subprocess.run([sys.executable, "-c", KILLED, str(path)])
+    assert json.loads(path.read_text()) == first and len([*path.parent.iterdir()]) > 1
     added = book.cde(*add, "-p", "seed=2")
     assert added.returncode == 0, added.stderr
+    assert [*path.parent.iterdir()] == [path]
     record = json.loads(path.read_text())
-    assert record["rows"] == [{"run": one, "loss": 1.0 + one} for one in range(4)]
-    assert record["settings"] == {"seed": 0, "seeds": 4} and record["proof"] == first["proof"]
+    assert record["rows"] == rows and record["settings"] == {"seed": 0, "seeds": 4}
+    assert record["proof"] == first["proof"]
     assert [(one["seed"], one["seeds"]) for one in record["parts"]] == [(0, 2), (2, 2)]
     assert record["parts"][0]["time"] == record["time"] == first["time"]
     # and other numbers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import nbformat
@@ -23,22 +23,12 @@ def run(
     seed: int, *numbers: tuple[str, str, float], chapter: str = "batch_and_cluster_size"
 ) -> Execution:
     entries = [
-        Measurement(claim, what, Interval(x, x - 0.1, x + 0.1, 9, "made up"))
+        asdict(Measurement(claim, what, Interval(x, x - 0.1, x + 0.1, 9, "made up")))
         for claim, what, x in numbers
     ]
-    return Execution(
-        chapter,
-        "laptop",
-        {"seed": seed, "profile": "laptop"},
-        "today",
-        3.0,
-        "abc",
-        False,
-        "",
-        "",
-        device="CPU",
-        measurements=json.loads(json.dumps([asdict(one) for one in entries])),
-    )
+    settings = {"seed": seed, "profile": "laptop"}
+    log = Execution(chapter, "laptop", settings, "today", 3.0, "abc", False, "", "", device="CPU")
+    return replace(log, measurements=json.loads(json.dumps(entries)))
 
 
 def test_only_what_differs_is_listed() -> None:

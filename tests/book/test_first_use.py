@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-from types import ModuleType
 from typing import Any
 
 import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
-
-from cde_book.checkout import project_root
-
-ROOT = project_root()
-
-
-def extension() -> ModuleType:
-    path = ROOT / "book" / "_ext" / "first_use.py"
-    spec = importlib.util.spec_from_file_location("first_use", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-FIRST_USE = extension()
+from first_use import link_first_uses
 
 
 def linked(source: str, *terms: str) -> dict[str, list[str]]:
     """Which words of a page become links, by the term that they lead to."""
     doctree: Any = publish_doctree(source, settings_overrides={"report_level": 5})
-    FIRST_USE.link_first_uses(doctree, {term: f"glossary#{term}" for term in terms})
+    link_first_uses(doctree, {term: f"glossary#{term}" for term in terms})
     found: dict[str, list[str]] = {}
     for link in doctree.findall(nodes.reference):
         if "cde-term" in link["classes"]:
@@ -78,7 +61,7 @@ def test_the_words_of_a_page_stay_what_they_were() -> None:
     page = "A query finds documents of a corpus. Queries (many) find *documents*, ``x``."
     before: Any = publish_doctree(page)
     after: Any = publish_doctree(page)
-    FIRST_USE.link_first_uses(after, {"query": "a", "document": "b", "corpus": "c"})
+    link_first_uses(after, {"query": "a", "document": "b", "corpus": "c"})
     assert after.astext() == before.astext()
     assert len(list(after.findall(nodes.reference))) == 3
 

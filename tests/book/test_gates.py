@@ -19,7 +19,6 @@ CORPUS = RetrievalSet(["a", "b"], ["red boats", "green houses"], ["q"], ["green"
 
 @pytest.fixture(autouse=True)
 def _own_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account, "gates", {})
     monkeypatch.setattr(account, "profile", "laptop")
 
 

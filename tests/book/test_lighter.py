@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
-from cde_book.checkout import project_root
+import lighter
 
 ICONS = (
     'var a={bars:[448,512,["navicon"],"f0c9","M0 96"],"angle-left":[320,512,[8249],"f104","M41"],'
@@ -22,17 +21,8 @@ SEARCH = "".join(
 )
 
 
-def extension() -> ModuleType:
-    path = project_root() / "book" / "_ext" / "lighter.py"
-    spec = importlib.util.spec_from_file_location("lighter", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_a_sheet_loses_letters_alone() -> None:
-    left = extension().without_letters(SHEET)
+    left = lighter.without_letters(SHEET)
     assert left == ".fa-solid{font-weight:900}.x .fa-rocket{color:red}"
 
 
@@ -45,7 +35,7 @@ def test_a_built_book_has_its_icons_and_searches_on_the_page_of_the_search(tmp_p
     (tmp_path / "search.html").write_text(SEARCH.format(up=""))
     app = SimpleNamespace(builder=SimpleNamespace(format="html"), outdir=tmp_path)
     for _ in range(2):  # a second build finds what the first has left
-        extension()._lighten(app, None)
+        lighter._lighten(app, None)
         page = (tmp_path / "book" / "page.html").read_text()
         assert page == '<script src="../_static/own.js"></script>\n<i class="fa-navicon">'
         assert (tmp_path / "search.html").read_text() == SEARCH.format(up="")

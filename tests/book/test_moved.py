@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urljoin
 
+import moved
 import pytest
 from sphinx.util.osutil import relative_uri
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def extension() -> Any:
-    spec = importlib.util.spec_from_file_location("moved", ROOT / "book" / "_ext" / "moved.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -42,7 +34,7 @@ def app(tmp_path: Path) -> Any:
 def test_the_old_address_leads_to_the_page(app: Any, old: str) -> None:
     new = "executed/results/new"
     (app.srcdir / "book" / "moved.yml").write_text(f"{old}: {new}\n")
-    extension()._write(app, None)
+    moved._write(app, None)
     written = (app.outdir / f"{old}.html").read_text()
     found = {*re.findall(r'url=([^"]+)"|href="([^"]+)"', written)}
     addresses = {one for both in found for one in both if one}
@@ -53,14 +45,14 @@ def test_the_old_address_leads_to_the_page(app: Any, old: str) -> None:
 def test_an_address_that_leads_nowhere_is_refused_by_name(app: Any) -> None:
     (app.srcdir / "book" / "moved.yml").write_text("executed/old: executed/gone\n")
     with pytest.raises(ValueError, match="leads from executed/old to executed/gone, which is not"):
-        extension()._write(app, None)
+        moved._write(app, None)
 
 
 def test_every_page_that_moved_leads_to_a_page_of_the_book_and_none_is_both() -> None:
     import yaml
 
-    moved = yaml.safe_load((ROOT / "book" / "moved.yml").read_text())
+    addresses = yaml.safe_load((ROOT / "book" / "moved.yml").read_text())
     toc = (ROOT / "_toc.yml").read_text()
     pages = set(re.findall(r"file: (\S+)", toc))
-    assert set(moved.values()) <= pages
-    assert not set(moved) & pages
+    assert set(addresses.values()) <= pages
+    assert not set(addresses) & pages

@@ -58,10 +58,7 @@ def test_what_is_recorded_here_is_read_elsewhere(book: Path) -> None:
     pd.testing.assert_frame_equal(record.rows, ROWS)
     assert "Read from the record book/records/laptop/toy.json, not computed here" in record.note
     assert record.note.endswith("It has no proof.")
-
-
-def test_a_record_of_other_settings_or_another_profile_is_not_used(book: Path) -> None:
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 1}, mode=ALL)
+    # one of other settings, or of another profile, is not used
     assert recorded("toy", "laptop", refuse, can_run=False, settings={"size": 2}) is None
     assert recorded("toy", "gpu", refuse, can_run=False, settings={"size": 1}) is None
 
@@ -173,26 +170,21 @@ def test_a_record_whose_rows_were_altered_is_told_and_one_without_a_digest_is_no
 
 
 def test_rows_are_added_to_what_was_recorded_and_not_to_what_was_altered(book: Path) -> None:
-    of = {"can_run": True, "mode": RunMode(record="laptop/toy")}
-    recorded("toy", "laptop", lambda: ROWS, settings={"seed": 0, "seeds": 1}, **of)
-    of["mode"] = RunMode(record="laptop/toy", add=True)
-    recorded("toy", "laptop", lambda: ROWS, settings={"seed": 1, "seeds": 1}, **of)
+    # a tuple is a list once it is stored: the same setting, and no reason to lose finished runs
+    settings = {"seeds": 1, "rules": {"packages": ("rich", "sphinx")}}
+
+    def added(seed: int) -> None:
+        mode, of = RunMode(record="laptop/toy", add=seed > 0), {"seed": seed, **settings}
+        recorded("toy", "laptop", lambda: ROWS, can_run=True, settings=of, mode=mode)
+
+    added(0), added(1)
     path = book / "book" / "records" / "laptop" / "toy.json"
     record = json.loads(path.read_text())
-    assert record["digest"] == digest_of_rows([*record["rows"][:2], *record["rows"][2:]])
+    assert record["settings"]["seeds"] == 2 and len(record["rows"]) == 2 * len(ROWS)
+    assert record["digest"] == digest_of_rows(record["rows"])
     path.write_text(json.dumps({**record, "rows": record["rows"][:3]}))
     with pytest.raises(ValueError, match="an altered record cannot grow"):
-        recorded("toy", "laptop", lambda: ROWS, settings={"seed": 2, "seeds": 1}, **of)
-
-
-def test_a_record_grows_whatever_its_settings_are_made_of(book: Path) -> None:
-    """A tuple is a list once it is stored: the same setting, and no reason to lose finished runs."""
-    settings = {"seeds": 1, "rules": {"packages": ("rich", "sphinx")}}
-    for seed, add in ((0, False), (1, True)):
-        mode, of = RunMode(record="laptop/toy", add=add), {"seed": seed, **settings}
-        recorded("toy", "laptop", lambda: ROWS, can_run=True, settings=of, mode=mode)
-    record = json.loads((book / "book" / "records" / "laptop" / "toy.json").read_text())
-    assert record["settings"]["seeds"] == 2 and len(record["rows"]) == 2 * len(ROWS)
+        added(2)
 
 
 def test_a_record_keeps_the_names_of_its_time_and_is_read_with_today_s(
@@ -237,11 +229,6 @@ def test_a_record_has_the_data_that_its_experiment_loads_and_no_other(book: Path
     assert set(json.loads(path.read_text())["data"]) == {"pydocs/mpmath", "pydocs/tornado"}
     assert set(data_account.loaded) == {"pydocs/mpmath", "pydocs/rich", "pydocs/tornado"}
     assert data_account.loaded["pydocs/rich"] == seen_before[1].fingerprint
-
-
-def test_a_fresh_book_uses_no_record(book: Path) -> None:
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={}, mode=ALL)
-    assert recorded("toy", "laptop", refuse, can_run=False, settings={}, mode=FRESH) is None
 
 
 FIELDS = "time commit clean remark device python libraries seconds settings data rows proof"

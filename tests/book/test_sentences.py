@@ -22,8 +22,6 @@ POSITIVE = [
 
 @pytest.fixture
 def at_laptop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account, "measured", [])
-    monkeypatch.setattr(account, "gates", {})
     monkeypatch.setattr(account, "profile", "laptop")
 
 

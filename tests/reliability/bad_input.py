@@ -45,7 +45,6 @@ from cde.models.weights import read_config, read_weights
 from cde.retrieval import rerank, score_queries
 from cde.training.loss import contrastive_loss
 from cde_book.checkout import PACKAGES
-from cde_book.ledger import read_ledger
 from cde_book.parameters import Parameter, parse_assignments
 from cde_studies.motivation.linear_readers import fit_reader
 
@@ -344,44 +343,6 @@ names = st.one_of(
 )
 
 
-def load_ledger(case: Any) -> None:
-    import yaml
-
-    with folder() as place:
-        text = case if isinstance(case, (str, bytes)) else yaml.safe_dump(case, allow_unicode=False)
-        written(place / "claims.yml", [text])
-        read_ledger(place / "claims.yml")
-
-
-claim = {
-    "id": letters, "paper": st.just("cde"), "part": letters, "place": letters, "wording": letters,
-    "paper_value": letters, "paper_effect": st.one_of(st.none(), st.none(), st.floats()), "test": letters,
-    "unit": letters, "chapter": st.one_of(st.none(), letters),
-    "expect": st.one_of(
-        st.just({"above": 0.5}),
-        st.fixed_dictionaries({"above": st.floats()}),
-        st.fixed_dictionaries({"near": st.floats(), "tolerance": st.floats()}),
-    ),
-    "fixed": st.just({"order": "before", "date": "2026-01-01"}),
-}  # fmt: skip
-ledgers = st.one_of(
-    st.lists(
-        st.fixed_dictionaries(
-            {name: st.sampled_from([kind] * 30 + [values]).flatmap(lambda chosen: chosen) for name, kind in claim.items()},
-            optional={
-                "gates": st.one_of(st.just([]), values),
-                "range": st.one_of(st.just([0, 1]), values),
-                "stray": values,
-            },
-        ),
-        max_size=2,
-    ),
-    values,
-    st.sampled_from(["{", "a: [", "[" * 3000, b"\xff", "- &a [*a]", "!!python/object:os.system x",
-                     "- {id: .nan}", "2026-13-45", "- 2026-13-45", "\0"]),
-)  # fmt: skip
-
-
 def read_folder(case: Any) -> None:
     config, weights = case
     with folder() as place:
@@ -629,7 +590,6 @@ TARGETS: dict[str, Target] = {
         ),
         ("setting",), 60,
     ),
-    "read_ledger": Target(load_ledger, ledgers, ("claims.yml",), 60),
     "weights of a folder": Target(
         read_folder,
         st.tuples(

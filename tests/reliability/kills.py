@@ -38,7 +38,6 @@ COUNTED = ("kills", "completions", "same", "processes_left", "files_left", "seco
 SHARES = {
     "extraction": 0.13,
     "embedding": 0.19,
-    "clustering": 0.19,
     "training": 0.19,
     "indexing": 0.19,
     "executing": 0.07,

@@ -33,6 +33,21 @@ def digest(*parts: bytes) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
+def flipped(data: bytes, bit: int) -> bytes:
+    """Data with one bit that is another."""
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def toy_pairs() -> Any:
+    """Training pairs of the texts."""
+    from cde.data import Pairs
+
+    rows = [str(row) for row in range(len(TEXTS))]
+    return Pairs([f"which {text[4:]}" for text in TEXTS], TEXTS, ["toy"] * len(TEXTS), rows)
+
+
 def extraction(shared: Path) -> Work:
     """The docstrings of two packages, by worker processes."""
     from cde_studies.collections import pydocs
@@ -53,45 +68,13 @@ def embedding(shared: Path) -> Work:
     return lambda folder: digest(model.embed(TEXTS).tobytes())
 
 
-def clustering(shared: Path) -> Work:
-    """Pairs clustered by their vectors, and packed into batches."""
-    import numpy as np
-
-    from cde.batching.clustering import cluster_pairs
-    from cde.batching.packing import pack_batches
-    from cde.surrogate import VectorStore
-
-    names = [f"pair {row}" for row in range(3000)]
-    drawn = np.random.default_rng(0).normal(size=(3000, 32)).astype(np.float32)
-    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    row_of = {name: row for row, name in enumerate(names)}
-
-    def work(folder: Path) -> str:
-        with VectorStore("drawn", 32) as store:
-            for start in range(0, 3000, 300):
-                some = names[start : start + 300]
-                known = store.read(some)
-                missing = [name for name in some if name not in known]
-                store.write(missing, drawn[[row_of[name] for name in missing]])
-            known = store.read(names)
-        vectors = np.stack([known[name] for name in names])
-        labels = cluster_pairs(vectors, vectors[::-1].copy(), cluster_size=30, seed=0)
-        batches = pack_batches(labels, batch_size=30, order="random")
-        return digest(labels.tobytes(), *(np.asarray(batch).tobytes() for batch in batches))
-
-    return work
-
-
 def training(shared: Path) -> Work:
     """A tiny contextual encoder, with a checkpoint after every second step."""
     from tiny_encoders import backbone_folder
 
     import cde
-    from cde.data import Pairs
 
-    start = backbone_folder(shared / "backbone", "bert")
-    queries = [f"which {text[4:]}" for text in TEXTS]
-    pairs = Pairs(queries, TEXTS, ["toy"] * len(TEXTS), [str(row) for row in range(len(TEXTS))])
+    start, pairs = backbone_folder(shared / "backbone", "bert"), toy_pairs()
     config = cde.TrainConfig(
         start=str(start),
         batches="random",
@@ -210,7 +193,6 @@ def rendering(shared: Path) -> Work:
 STAGES: dict[str, Callable[[Path], Work]] = {
     "extraction": extraction,
     "embedding": embedding,
-    "clustering": clustering,
     "training": training,
     "indexing": indexing,
     "executing": executing,

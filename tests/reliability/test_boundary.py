@@ -100,8 +100,6 @@ def test_good_vectors_are_ranked_as_they_came(seed: int, kind: str) -> None:
 
 
 def test_a_ranker_s_scores_are_numbers_of_documents_that_can_be_named() -> None:
-    with pytest.raises(ValueError, match="scores must be finite numbers; that of 'q' → 'd1'"):
-        score_queries({"q": {"d2": 1.0, "d1": NAN}}, TOY)
     with pytest.raises(ValueError, match="rankings must be whole text"):  # ended the interpreter
         score_queries({"q": {"\ud800": 1.0}}, TOY)
     assert score_queries({"q": {"d2": np.float32(1), "d1": 0}}, TOY).loc["q", "ndcg@10"] == 1
@@ -127,13 +125,6 @@ def test_grades_that_trec_eval_cannot_hold_are_refused(grade: Any) -> None:
         cde.RetrievalSet(["d"], ["a"], ["q"], ["b"], {"q": {"d": grade}}, name="toy")
 
 
-@pytest.mark.parametrize("grade", [True, np.int64(2), np.float32(2), np.bool_(True), 3.0])
-def test_whole_grades_of_other_libraries_are_grades(grade: Any) -> None:
-    toy = cde.RetrievalSet(["d"], ["boat"], ["q"], ["boat"], {"q": {"d": grade}})
-    assert type(toy.qrels["q"]["d"]) is int and toy.qrels["q"]["d"] == int(grade)
-    assert cde.evaluate(cde.BM25(), toy) == {"ndcg@10": 1.0}
-
-
 @pytest.mark.slow
 def test_the_largest_grade_is_scored_and_the_interpreter_lives() -> None:
     """In a process of its own: a grade that is too large ends it without a word."""
@@ -150,25 +141,6 @@ def test_the_largest_grade_is_scored_and_the_interpreter_lives() -> None:
     assert set(second.values()) == {0.0}
 
 
-@pytest.mark.parametrize(
-    ("qrels", "message"),
-    [
-        ("q1\td1\t1_0\n", "line 2: a relevance grade must be a whole number; it is '1_0'"),
-        ("q1\td1\t٣\n", "line 2: a relevance grade must be a whole number"),
-        (f"q1\td1\t1\nq2\td2\t{10**20}\n", "line 3: a relevance grade must be 1000000 or less"),
-        (f"q1\td1\t{'9' * 5000}\n", "line 2: a relevance grade must be a whole number"),
-        ("q1\td1\t1\nq1\td1\t0\n", "line 3: 'q1' → 'd1' is judged 0 here and 1 before"),
-        ("q1\0\td1\t1\n", "line 2: an id must not hold NUL"),
-    ],
-)
-def test_a_judgement_that_is_none_is_named_by_file_and_line(
-    tmp_path: Path, write_beir: WriteBeir, qrels: str, message: str
-) -> None:
-    folder = write_beir(tmp_path / "toy", qrels={"test": qrels})
-    with pytest.raises(ValueError, match=f"test.tsv, {message}"):
-        load_retrieval(folder)
-
-
 def test_a_judgement_that_is_given_twice_and_agrees_counts_once(
     tmp_path: Path, write_beir: WriteBeir
 ) -> None:
@@ -183,6 +155,7 @@ def test_a_judgement_that_is_given_twice_and_agrees_counts_once(
         (r'{"_id": "d", "text": "a \ud83d"}', '"text" has half of a surrogate pair'),
         (r'{"_id": "\udc80", "text": "a"}', '"_id" has half of a surrogate pair'),
         (r'{"_id": "d\u0000", "text": "a"}', "an id must not hold NUL"),
+        ('{"_id": "d2", text: "two"}', r"not JSON .*\(char 14\)"),
         ("[" * 100_000, "not JSON"),
         ('{"_id": "d", "text": ' + "1" * 5000 + "}", "not JSON"),
     ],
@@ -190,6 +163,7 @@ def test_a_judgement_that_is_given_twice_and_agrees_counts_once(
 def test_a_line_of_a_corpus_that_is_no_document_is_named(
     tmp_path: Path, write_beir: WriteBeir, line: str, message: str
 ) -> None:
+    """Blank lines count, so that the number is the editor's."""
     folder = write_beir(tmp_path / "toy")
     (folder / "corpus.jsonl").write_text('\n{"_id": "d1", "text": "b"}\n' + line)
     with pytest.raises(ValueError, match=f"corpus.jsonl, line 3: {message}"):
@@ -259,28 +233,6 @@ def test_groups_are_equal_where_their_numbers_are(groups: list[str | int]) -> No
     for one, own in zip(groups, numbers, strict=True):
         for other, its in zip(groups, numbers, strict=True):
             assert (one == other) == (own == its) and (one < other) == (own < its)  # type: ignore[operator]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"symmetric": "false"}, "symmetric must be true or false; it is 'false'"),
-        ({"data": b"pydocs"}, "data must be text; it is b'pydocs'"),
-        ({"filter_epsilon": NAN}, "filter_epsilon must be a finite number; it is nan"),
-        ({"model": {"first_stage_mlp": "false"}}, "model: first_stage_mlp must be true or false"),
-        ({"model": {"query_prefix": None}}, "model: query_prefix must be text; it is None"),
-        ({"model": {"sequence_dropout": "0"}}, "model: sequence_dropout must be a finite number"),
-        ({"model": {"skip_instruction_until": -1}}, "skip_instruction_until must be 0 or more"),
-        ({"model": {"pool": ["text"]}}, "model: pool must be one of text, all"),
-        (
-            {"architecture": "bi-encoder", "model": {"pooling": 3}},
-            "model: pooling must be one of mean",
-        ),
-    ],
-)
-def test_every_setting_of_training_has_a_type(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        cde.TrainConfig(**settings)
 
 
 # --- files of models

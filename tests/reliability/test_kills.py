@@ -13,7 +13,7 @@ from kills import Server, killed
 
 pytestmark = pytest.mark.slow
 
-STAGES = {"embedding": 3, "clustering": 3, "training": 3, "indexing": 3, "extraction": 1}
+STAGES = {"embedding": 3, "training": 3, "indexing": 3, "extraction": 1}
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import psutil
 import pytest
-from filelock import FileLock, Timeout
 
 from cde import storage
 from cde.cli import main
@@ -129,25 +126,6 @@ def test_what_another_machine_has_begun_on_a_shared_disk_is_its_own(
     assert (remove_leftovers(tmp_path) == []) == stays == left.exists()
 
 
-def test_a_marker_of_another_machine_is_not_broken_where_a_disk_has_no_locks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There filelock writes down process and machine: the number means nothing here."""
-
-    def missing(*_: object) -> bool:
-        raise OSError(errno.ENOSYS, "no locks")
-
-    monkeypatch.setattr("filelock._unix.lock_fd_nonblocking", missing)
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    (tmp_path / "run.lock").write_text(f"{gone.pid}\nanother-machine\n")
-    (tmp_path / "own.lock").write_text(f"{gone.pid}\n{socket.gethostname()}\n")
-    with pytest.warns(UserWarning, match="flock not supported"), pytest.raises(Timeout):
-        FileLock(tmp_path / "run.lock", timeout=0.2).acquire()
-    with pytest.warns(UserWarning, match="flock"), FileLock(tmp_path / "own.lock", timeout=5):
-        pass
-
-
 def test_a_file_of_ours_may_be_called_as_long_as_the_system_lets_it(tmp_path: Path) -> None:
     with atomic_path(tmp_path / f"{'x' * 220}.json") as path:
         path.write_text("long")
@@ -228,9 +206,3 @@ def test_the_command_tells_of_a_disk_and_of_a_locked_store_in_one_line(
     assert main(["list"]) == 2
     out, err = capsys.readouterr()
     assert err.startswith("cde list: ") and said in err and err.count("\n") == 1 and out == ""
-
-
-def test_a_temporary_folder_lies_where_the_system_keeps_them_and_is_gone_after() -> None:
-    with temporary_folder() as folder:
-        assert folder.is_dir() and folder.parent == Path(tempfile.gettempdir())
-    assert not folder.exists() and not Path(f"{folder}.lock").exists()

@@ -6,7 +6,7 @@ import ast
 from functools import cache
 
 import pytest
-from mutants import ROOT, Fault, read_faults
+from mutants import ROOT, read_faults
 
 FAULTS = read_faults()
 
@@ -29,11 +29,3 @@ def test_each_fault_can_be_planted_and_its_tests_are_there(subtests: pytest.Subt
                 file, _, name = test.partition("::")
                 assert file.startswith("tests/")
                 assert not name or name.partition("[")[0] in names_in(file), test
-
-
-def test_text_that_stands_in_a_file_twice_or_never_is_refused() -> None:
-    fault = Fault("one", "", "a.py", "x", "y", ())
-    assert fault.planted("a x") == "a y"
-    for text in ("a", "x x"):
-        with pytest.raises(ValueError, match="times, not once"):
-            fault.planted(text)

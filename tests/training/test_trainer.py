@@ -351,6 +351,15 @@ def test_the_context_of_a_batch_is_drawn_by_the_run_s_seed(pairs: Pairs) -> None
             {"trains": "reader", "attention": "gated", "null_share": 0.1},
             "null_share must be 0; it is 0.1",
         ),
+        ({"symmetric": "false"}, "symmetric must be true or false; it is 'false'"),
+        ({"data": b"pydocs"}, "data must be text; it is b'pydocs'"),
+        ({"filter_epsilon": float("nan")}, "filter_epsilon must be a finite number; it is nan"),
+        ({"model": {"first_stage_mlp": "false"}}, "model: first_stage_mlp must be true or false"),
+        ({"model": {"query_prefix": None}}, "model: query_prefix must be text; it is None"),
+        ({"model": {"sequence_dropout": "0"}}, "model: sequence_dropout must be a finite number"),
+        ({"model": {"skip_instruction_until": -1}}, "skip_instruction_until must be 0 or more"),
+        ({"model": {"pool": ["text"]}}, "model: pool must be one of text, all"),
+        ({**BI, "model": {"pooling": 3}}, "model: pooling must be one of mean"),
     ],
 )
 def test_settings_are_checked_when_they_are_written_down(

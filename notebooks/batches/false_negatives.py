@@ -241,6 +241,14 @@ plots.show(
 plots.table(difference_table(controls, INSTEAD))
 
 # %% [markdown]
+# The judges do not leave out equally many: the share of all negatives that each arm leaves out, in
+# per cent. (In *relabelled* they count as answers.)
+
+# %%
+left_out = {of: 100 * one.rows.groupby("arm")["left_out"].mean() for of, one in controls.items()}
+plots.table(pd.DataFrame(left_out).round(1).rename_axis("arm").reset_index())
+
+# %% [markdown]
 # ## How much does the filter remove?
 #
 # Now nothing is trained. We cluster pairs of `pydocs` (paired k-means, Eq. 3), pack the clusters
@@ -389,7 +397,8 @@ plots.table(judge.examples(*judged, settings.examples, settings.seed))
 #
 # **Is it the surrogate's choice?** The score with the filter minus that with as many negatives left
 # out at random, with as many of the hardest left out, and with tf-idf as the judge; and the scores
-# with the margin and with new labels, each minus that with the filter.
+# with the margin and with new labels, each minus that with the filter. At `day` the arm of the
+# hardest was mended after two seeds had been looked at, so there only later seeds would test it.
 #
 # **Do clusters gather false negatives?** Tested at $\epsilon = 0$, without the duplicates; other
 # bounds are exploratory. The test is partly circular, because the surrogate that clusters also
@@ -435,6 +444,7 @@ TESTED = {
     "ours-filter-margin": "margin − filter",
     "ours-filter-relabelling": "relabelled − filter",
 }
+SEEN = 2  # seeds of day that had been looked at when the arm of the hardest was mended
 for scale in [one for one in (profile, "day") if one in controls]:
     runs = controls[scale]
     of, updates = (day, None) if scale == "day" else (recipe, length["steps"])
@@ -442,7 +452,10 @@ for scale in [one for one in (profile, "day") if one in controls]:
     what = f"{BI}; profile {scale}, out of domain, {runs.sets()} sets"
     for claim, name in TESTED.items():
         gains = runs.gain(*INSTEAD[name], by=["seed", "set"])
-        _ = claims.measure_runs(claim, gains, what, scale=scale)
+        seen = SEEN if (claim, scale) == ("ours-filter-over-hardest", "day") else 0
+        later = gains[gains.index.get_level_values("seed") >= seen]
+        role = "test" if len(later) else "exploratory"
+        _ = claims.measure_runs(claim, later if len(later) else gains, what, role, scale)
 
 # %%
 GATHER = "cde-s41-clusters-gather-false-negatives"

@@ -89,7 +89,8 @@ def train_controls(
     recipe: Recipe, batch_size: int, cluster_size: int, steps: int, seed: int, seeds: int
 ) -> pd.DataFrame:
     """Rows of `sweep` for a bi-encoder with each of `ARMS`, and with tf-idf as the filter's judge
-    ("tf-idf"), on the sets out of domain.
+    ("tf-idf"), on the sets out of domain; and `left_out`, the share of negatives that each run's
+    loss leaves out.
     """
     length = {"steps": steps, "warmup_steps": max(1, steps // 10)}
     sizes = {"batch_size": batch_size, "cluster_size": cluster_size, **length}
@@ -98,4 +99,9 @@ def train_controls(
     every = {**ARMS, "tf-idf": {"filter_epsilon": 0.0, "filter_surrogate": judge}}
     arms = {name: {**shared, **arm} for name, arm in every.items()}
     tests = [test for test in recipe.tests() if test.where == "out"]
-    return sweep(arms, range(seed, seed + seeds), recipe, tests=tests)
+    rows = sweep(arms, range(seed, seed + seeds), recipe, tests=tests)
+    shares = [
+        {"arm": arm, "seed": one, "left_out": recipe.train(arms[arm], one).metrics["masked"].mean()}
+        for arm, one in rows[["arm", "seed"]].drop_duplicates().itertuples(index=False)
+    ]
+    return rows.merge(pd.DataFrame(shares), on=["arm", "seed"])

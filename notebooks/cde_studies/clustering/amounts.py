@@ -31,7 +31,7 @@ def train_on_amounts(
     cluster = {"batches": "stratum", "cluster_by": "documents", "cluster_size": cluster_size}
     arms: dict[str, dict[str, Any]] = {SHUFFLED: {"batches": "random"}, PASSAGES: cluster}
     rows = []
-    for amount in amounts:
+    for amount in dict.fromkeys(amounts):
         some = replace(of, base=replace(of.base, pairs=amount))
         rows += [
             evaluate_in_contexts(run.model(), tests).assign(

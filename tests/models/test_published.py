@@ -734,90 +734,26 @@ def test_a_backbone_of_another_kind_is_refused_with_what_is_accepted(
 # --- the whole models, by name
 
 
-def nomic_shapes() -> dict[str, tuple[int, ...]]:
-    """SPEC (b): NomicBERT with D = 768."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "embeddings.word_embeddings.weight": (30528, 768),
-        "embeddings.token_type_embeddings.weight": (2, 768),
-        "emb_ln.weight": (768,),
-        "emb_ln.bias": (768,),
-    }
-    for layer in range(12):
-        own: dict[str, tuple[int, ...]] = {
-            "attn.Wqkv.weight": (2304, 768),
-            "attn.out_proj.weight": (768, 768),
-            "mlp.fc11.weight": (3072, 768),
-            "mlp.fc12.weight": (3072, 768),
-            "mlp.fc2.weight": (768, 3072),
-        }
-        own |= {f"norm{number}.{name}": (768,) for number in (1, 2) for name in ("weight", "bias")}
-        shapes |= {f"encoder.layers.{layer}.{name}": shape for name, shape in own.items()}
-    return shapes
-
-
-def modern_shapes() -> dict[str, tuple[int, ...]]:
-    """SPEC (b): ModernBERT-base."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "embeddings.tok_embeddings.weight": (50368, 768),
-        "embeddings.norm.weight": (768,),
-        "final_norm.weight": (768,),
-    }
-    for layer in range(22):
-        own: dict[str, tuple[int, ...]] = {
-            "attn_norm.weight": (768,),
-            "attn.Wqkv.weight": (2304, 768),
-            "attn.Wo.weight": (768, 768),
-            "mlp_norm.weight": (768,),
-            "mlp.Wi.weight": (2304, 768),
-            "mlp.Wo.weight": (768, 1152),
-        }
-        if layer == 0:
-            del own["attn_norm.weight"]
-        shapes |= {f"layers.{layer}.{name}": shape for name, shape in own.items()}
-    return shapes
-
-
-def published_shapes(
-    backbone: dict[str, tuple[int, ...]], null_token: bool
-) -> dict[str, tuple[int, ...]]:
-    shapes = {f"first_stage_model.embedder.{name}": shape for name, shape in backbone.items()}
-    shapes |= {f"second_stage_model.backbone.{name}": shape for name, shape in backbone.items()}
-    heads = {"first_stage_model.mlp": 768, "second_stage_model.output_projection": 768}
-    for name, outer in (heads | {"second_stage_model.prompt_projection": 8 * 768}).items():
-        shapes |= {f"{name}.0.weight": (768, 768), f"{name}.0.bias": (768,)}
-        shapes |= {f"{name}.2.weight": (outer, 768), f"{name}.2.bias": (outer,)}
-    return shapes | (
-        {"second_stage_model.sequence_dropout_null_embedding": (768,)} if null_token else {}
-    )
-
-
 @pytest.mark.parametrize("null_token", [False, True])
 @pytest.mark.parametrize(
-    ("name", "variant", "backbone"),
+    ("name", "variant", "count"),
     [
-        ("nomic-ai/nomic-bert-2048", "hub", nomic_shapes()),
-        ("nomic-ai/nomic-embed-text-v1-unsupervised", "train", nomic_shapes()),
-        ("answerdotai/ModernBERT-base", "v2", modern_shapes()),
+        ("nomic-ai/nomic-bert-2048", "hub", 281_140_992),
+        ("nomic-ai/nomic-embed-text-v1-unsupervised", "train", 281_140_992),
+        ("answerdotai/ModernBERT-base", "v2", 305_706_240),
     ],
 )
-def test_known_names_make_models_of_the_published_shapes(
-    name: str, variant: str, backbone: dict[str, tuple[int, ...]], null_token: bool
+def test_known_names_make_models_of_the_published_size(
+    name: str, variant: str, count: int, null_token: bool
 ) -> None:
+    """The sum over the shapes in SPEC (b), by which a dimension that differs is seen."""
     settings = {"embedder": name, "transductive_corpus_size": 512}
     settings |= {"transductive_sequence_dropout_prob": 0.005} if null_token else {}
     config = published_config(settings, variant=variant)
     with torch.device("meta"):
         model = ContextualEncoder(config)
-    expected = published_shapes(backbone, null_token)
-    state = model.state_dict()
-    published = to_published(config, state, list(expected))
-    assert {
-        key: tuple(tensor.shape) for key, tensor in published.items() if tensor is not None
-    } == expected
-    count = sum(map(torch.numel, model.parameters()))
-    assert count == sum(map(math.prod, expected.values())) == sum(map(torch.numel, state.values()))
-    if variant != "v2":
-        assert count == 281_140_992 + 768 * null_token
+    assert sum(map(torch.numel, model.parameters())) == count + 768 * null_token
+    assert sum(map(torch.numel, model.state_dict().values())) == count + 768 * null_token
     assert config.context_size == 512
 
 

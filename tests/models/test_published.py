@@ -468,37 +468,19 @@ def test_the_first_column_of_the_table_is_this_book_s_pass(family: str) -> None:
 # --- options without a golden case
 
 
-@pytest.mark.parametrize("stage", ["first", "second"])
 @pytest.mark.parametrize("name", ["hf_a", "train_a", "mbert_a"])
-def test_a_limit_of_layers_is_a_backbone_with_so_many(name: str, stage: str) -> None:
+def test_a_limit_of_layers_is_a_backbone_with_so_many(name: str) -> None:
     golden = case(name)
-    inside, key, output = {
-        "first": ("first_stage_model.embedder.", "limit_layers_first_stage", "first_stage.output"),
-        "second": (
-            "second_stage_model.backbone.",
-            "limit_layers",
-            "second_stage.docs_zero_context",
-        ),
-    }[stage]
-    kept = 1 if name != "mbert_a" else 2
-    beyond = tuple(
-        f"{inside}{where}{layer}."
-        for where in ("encoder.layers.", "layers.")
-        for layer in range(kept, 4)
-    )
-    weights = {key: tensor for key, tensor in golden.weights.items() if not key.startswith(beyond)}
-    assert len(weights) < len(golden.weights)
-    limited = golden.model(weights, **{key: kept})
-    whole = golden.values["backbone_config"]
-    shortened = {**whole, "n_layer" if "n_layer" in whole else "num_hidden_layers": kept}
-    first, second = (shortened, whole) if stage == "first" else (whole, shortened)
-    small = load_published(
-        weights, golden.contextual, second, VARIANT_OF[golden.values["variant"]], first
-    )
-    with torch.no_grad():
-        computed, expected = outputs(limited, golden.tensors), outputs(small, golden.tensors)
-    assert all(torch.equal(computed[name], expected[name]) for name in expected)
-    assert (computed[output] - golden.tensors[output]).abs().max() > 1e-2
+    whole, variant = golden.values["backbone_config"], VARIANT_OF[golden.values["variant"]]
+    unlimited = published_config(golden.contextual, whole, variant)
+    shortened = {**whole, "n_layer" if "n_layer" in whole else "num_hidden_layers": 1}
+    for limit, second, first in (
+        ("limit_layers", shortened, whole),
+        ("limit_layers_first_stage", whole, shortened),
+    ):
+        limited = published_config({**golden.contextual, limit: 1}, whole, variant)
+        expected = published_config(golden.contextual, second, variant, first)
+        assert limited.to_dict() == expected.to_dict() != unlimited.to_dict()
 
 
 def test_pooling_over_everything_takes_the_context_and_the_soft_prompt_too() -> None:

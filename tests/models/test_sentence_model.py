@@ -14,7 +14,7 @@ from tiny_encoders import BACKBONES, CORPUS, TEXTS, bi_encoder, contextual
 from transformers import AutoModel
 
 import cde
-from cde.models import BiEncoder, ContextualEncoder, CorpusEncoder
+from cde.models import ContextualEncoder
 
 PREFIXES = {"query_prefix": "query: ", "document_prefix": "text: "}
 KINDS: dict[str, Any] = {
@@ -143,9 +143,6 @@ def test_no_module_is_of_another_package_so_that_nothing_has_to_be_trusted(tmp_p
         modules = json.loads((tmp_path / "modules.json").read_text())
         assert all(module["type"].startswith("sentence_transformers.") for module in modules)
         assert not list(tmp_path.rglob("*.py"))
-    assert isinstance(CorpusEncoder.from_pretrained(tmp_path), CorpusEncoder)
-    with pytest.raises(ValueError, match="not 'cde-bi-encoder'"):
-        BiEncoder.from_pretrained(tmp_path)
 
 
 def test_in_training_a_pass_without_gradients_reads_the_context_anew(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -136,7 +136,8 @@ def test_prompts_stand_before_columns_and_context(tmp_path: Path) -> None:
     def read(tokens: Tensor) -> list[list[int]]:
         return [[token for token in row if token] for row in tokens.tolist()]
 
-    batch = cde.contextual_batches(model, size=2)(ROWS)
+    named = [{"dataset_name": "a", **row} for row in ROWS]  # as the trainer gives those of several
+    batch = cde.contextual_batches(model, size=2)(named)
     assert read(batch["query_input_ids"]) == ids("query: ", "query")
     assert read(batch["document_input_ids"]) == ids("text: ", "document")
     context, mask = batch["query_context_texts"]
@@ -217,34 +218,6 @@ def test_training_goes_on_after_an_interruption_and_comes_back_as_an_encoder(
     }
     assert {name.partition(".")[0] for name in moved} == {"first_stage", "second_stage"}
     assert trained.with_context(CORPUS).encode_queries(TEXTS).shape == (5, 32)
-
-
-def test_clustered_batches_bring_their_own_neighbours_as_context(tmp_path: Path) -> None:
-    texts = {
-        "ships": ["boats float", "ships sail", "sails are white"],
-        "trees": ["trees grow", "leaves fall", "a tree has leaves"],
-    }
-    halves = {
-        name: Dataset.from_list([{"query": text, "document": f"{text}."} for text in some])
-        for name, some in texts.items()
-    }
-    model = saved(new_model(), tmp_path / "start")
-    seen: list[set[str]] = []
-    batches = cde.clustered_batches()
-    trainer = trainer_of(
-        model,
-        tmp_path,
-        DatasetDict(halves),
-        batch_sampler=batches,
-        per_device_train_batch_size=3,
-        max_steps=2,
-    )
-    collate = trainer.data_collator
-    drawn = collate.drawn
-    collate.drawn = lambda documents: seen.append(set(documents)) or drawn(documents)
-    trainer.train()
-    assert [len(one) for one in seen[:2]] == [3, 3]
-    assert all(one in [{f"{text}." for text in some} for some in texts.values()] for one in seen)
 
 
 def test_what_has_no_context_to_read_is_told(tmp_path: Path) -> None:

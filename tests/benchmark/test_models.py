@@ -122,23 +122,6 @@ def test_mtebs_own_search_over_the_same_vectors_gives_the_same_scores() -> None:
         assert scores == pytest.approx(theirs[query], abs=1e-5)
 
 
-def test_a_context_is_drawn_from_the_corpus_of_each_subset_and_never_from_queries() -> None:
-    of = task("DocstringRetrieval")
-    model = BenchmarkEncoder(contextual(), "tiny", tasks=[of])
-    for subset in of.hf_subsets:
-        searched(model, of, subset)
-        drawn = model.drawn["DocstringRetrieval", "test", subset]
-        assert len(drawn) == 4
-        assert set(drawn) <= set(as_set(of, subset).documents)
-
-
-def test_a_subset_scores_the_same_alone_and_after_others() -> None:
-    of = task("DocstringRetrieval")
-    after = BenchmarkEncoder(contextual(), "tiny", tasks=[of])
-    found = [searched(after, of, subset) for subset in ("sympy", "polars")]
-    assert searched(BenchmarkEncoder(contextual(), "tiny"), of, "polars") == found[1]
-
-
 def test_the_seed_decides_the_draw_and_with_it_the_scores() -> None:
     of = task("DocstringRetrieval")
     rows = evaluate_tasks(contextual(), "tiny", [of], ["own"], draws=3)

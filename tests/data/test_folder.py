@@ -33,22 +33,20 @@ def compress(path: Path) -> None:
 def test_a_beir_folder_is_read_with_titles_before_texts(
     tmp_path: Path, write_beir: WriteBeir
 ) -> None:
-    assert load_retrieval(write_beir(tmp_path / "toy")) == RetrievalSet(
-        document_ids=["d1", "d2"],
-        documents=["Boats are red", "no title"],
+    corpus = [
+        {"_id": "d1", "title": "Boats", "text": "are red"},
+        {"_id": "d2", "text": "no title"},
+        {"_id": "d3", "title": "", "text": "an empty one"},
+        {"_id": "d4", "title": None, "text": "none"},
+    ]
+    assert load_retrieval(write_beir(tmp_path / "toy", corpus)) == RetrievalSet(
+        document_ids=["d1", "d2", "d3", "d4"],
+        documents=["Boats are red", "no title", "an empty one", "none"],
         query_ids=["q1", "q2"],
         queries=["red?", "title?"],
         qrels={"q1": {"d1": 2}, "q2": {"d2": 1}},
         name="toy",
     )
-
-
-def test_an_empty_title_adds_no_space(tmp_path: Path, write_beir: WriteBeir) -> None:
-    corpus = [
-        {"_id": "d1", "title": "", "text": "one"},
-        {"_id": "d2", "title": None, "text": "two"},
-    ]
-    assert load_retrieval(write_beir(tmp_path / "toy", corpus=corpus)).documents == ["one", "two"]
 
 
 def test_gzipped_files_hold_the_same_set(tmp_path: Path, write_beir: WriteBeir) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import datasets
 import pytest
+import yaml
 from huggingface_hub import constants
 
 import cde
@@ -42,15 +43,11 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 def declare(folder: Path, files: dict[tuple[str, str], str]) -> None:
     """Write the card that tells `datasets` which file is which configuration and split."""
-    lines = ["---", "configs:"]
-    for (configuration, split), path in files.items():
-        lines += [
-            f"- config_name: {configuration}",
-            "  data_files:",
-            f"  - split: {split}",
-            f"    path: {path}",
-        ]
-    (folder / "README.md").write_text("\n".join([*lines, "---", ""]))
+    configs = [
+        {"config_name": configuration, "data_files": [{"split": split, "path": path}]}
+        for (configuration, split), path in files.items()
+    ]
+    (folder / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': configs})}---\n")
 
 
 @pytest.fixture

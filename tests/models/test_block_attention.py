@@ -90,19 +90,11 @@ def test_long_texts_lie_as_near_to_float32_as_with_the_fused_kernel(
     context = [f"{one} and {other}" for one in words for other in words]
 
     def vectors(precision: str) -> np.ndarray:
+        options = {"max_tokens": 384, "precision": precision, "device": "cpu"}
         if kind == "bi-encoder":
-            encoder = BiEncoder.from_backbone(
-                layers=2, max_tokens=384, precision=precision, device="cpu"
-            )
-            return encoder.encode_documents(texts)
-        contextual = ContextualEncoder.from_backbone(
-            layers=1,
-            attention=kind,
-            max_tokens=384,
-            context_size=36,
-            precision=precision,
-            device="cpu",
-        )
+            return BiEncoder.from_backbone(layers=2, **options).encode_documents(texts)
+        options |= {"attention": kind, "context_size": 36}
+        contextual = ContextualEncoder.from_backbone(layers=1, **options)
         return contextual.with_context(context).encode_documents(texts)
 
     monkeypatch.setattr(attention, "has_amx", lambda: False)

@@ -56,13 +56,6 @@ def test_it_computes_its_equation() -> None:
     torch.testing.assert_close(reader(text, context), expected, atol=1e-5, rtol=0)
 
 
-def test_reading_a_context_twice_is_reading_it_once() -> None:
-    reader = random_reader()
-    text, context = torch.randn(3, 4, 12).double(), torch.randn(1, 5, 12).double()
-    twice = reader(text, torch.cat([context, context], dim=1))
-    torch.testing.assert_close(twice, reader(text, context), atol=1e-6, rtol=0)
-
-
 def test_dropped_vectors_are_not_read() -> None:
     reader = random_reader()
     text, context = torch.randn(2, 3, 12).double(), torch.randn(1, 5, 12).double()

@@ -100,30 +100,20 @@ def test_every_context_document_changes_something(
 @every_model
 @few
 @given(texts, st.booleans(), st.integers(0, 4), st.integers(0, 4))
-def test_the_side_and_the_amount_of_padding_do_not_matter(
+def test_a_text_s_embedding_depends_neither_on_its_batch_nor_on_its_padding(
     family: str, attention: str, texts: list[list[int]], left: bool, extra: int, documents: int
 ) -> None:
     first, second = stages(family, attention)
-    context = random_context(documents)
+    in_parts, _ = stages(family, attention, vectors_per_document=3)
+    context, batch = random_context(documents), padded(texts, left, extra)
     with torch.no_grad():
-        assert_near(first(*padded(texts, left, extra)), first(*padded(texts)))
-        assert_near(second(*padded(texts, left, extra), context), second(*padded(texts), context))
-
-
-@every_model
-@few
-@given(texts, st.integers(0, 4))
-def test_a_text_s_embedding_does_not_depend_on_its_batch(
-    family: str, attention: str, texts: list[list[int]], documents: int
-) -> None:
-    first, second = stages(family, attention)
-    context = random_context(documents)
-    with torch.no_grad():
-        together = first(*padded(texts)), second(*padded(texts), context)
+        together = first(*batch), in_parts(*batch), second(*batch, context)
         for row, text in enumerate(texts):
             alone = torch.tensor([text])
             assert_near(together[0][row], first(alone)[0])
-            assert_near(together[1][row], second(alone, None, context)[0])
+            parts = mean_of_parts(in_parts.hidden_states(alone, None), None, 3)
+            assert_near(together[1][row], in_parts.mlp(parts)[0])
+            assert_near(together[2][row], second(alone, None, context)[0])
 
 
 @every_model
@@ -161,12 +151,6 @@ def test_in_the_null_context_only_the_number_of_documents_matters(
             second(*padded(texts), random_context(4, seed), null_context=True),
             second(*padded(texts), None),
         )
-
-
-def test_the_null_context_of_several_vectors_a_document_has_a_null_token_for_each() -> None:
-    _, second = stages("bert", "full", vectors_per_document=3, context_size=2)
-    flat = shared_model("bert", "full", soft_prompt_tokens=2, context_size=6).second_stage
-    assert_near(second(*padded(TEXTS), None), flat(*padded(TEXTS), None))
 
 
 # --- sequence dropout
@@ -268,49 +252,7 @@ def test_gradients_flow_through_the_context_into_the_whole_first_stage(
     assert all(part.grad is None for part in model.first_stage.parameters())
 
 
-@every_model
-def test_the_stages_share_no_tensor_unless_word_embeddings_are_tied(
-    family: str, attention: str
-) -> None:
-    for tied in (False, True):
-        model = new_model(family, attention, tie_token_embeddings=tied)
-        first, second = (
-            {part.data_ptr() for part in stage.parameters()}
-            for stage in (model.first_stage, model.second_stage)
-        )
-        words = {
-            stage.backbone.get_input_embeddings().weight.data_ptr()
-            for stage in (model.first_stage, model.second_stage)
-        }
-        assert first & second == (words if tied else set())
-        assert len(words) == 2 - tied
-
-
 # --- several vectors a document
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@few
-@given(
-    st.lists(st.lists(tokens, min_size=1, max_size=12), min_size=1, max_size=4),
-    st.booleans(),
-    st.integers(0, 4),
-)
-def test_parts_are_means_over_each_text_s_own_tokens(
-    family: str, texts: list[list[int]], left: bool, extra: int
-) -> None:
-    model = shared_model(family, "full", first_stage_mlp=False, vectors_per_document=3)
-    with torch.no_grad():
-        parts = model.first_stage(*padded(texts, left, extra))
-        assert parts.shape == (len(texts), 3, DIM)
-        for row, text in enumerate(texts):
-            hidden = model.first_stage.hidden_states(torch.tensor([text]), None)[0]
-            cut = [place * 3 // len(text) for place in range(len(text))]
-            for part in range(3):
-                own = [place for place, number in enumerate(cut) if number == part] or list(
-                    range(len(text))
-                )
-                assert_near(parts[row, part], hidden[own].mean(dim=0))
 
 
 @every_model
@@ -495,11 +437,6 @@ def test_the_output_is_the_mean_of_the_text_s_own_tokens_with_a_projection_added
             embeddings[row],
             mean + outer.weight @ (inner.weight @ mean + inner.bias).clamp(min=0) + outer.bias,
         )
-    pooled = shared_model(family, attention, soft_prompt_tokens=2, output_projection=False)
-    mean = pooled.second_stage.hidden_states(ids, mask.bool(), random_context(4))[0][2, :1].mean(
-        dim=0
-    )
-    assert_near(pooled.second_stage(ids, mask, random_context(4))[2], mean)
 
 
 ROW = torch.tensor([[[1.0], [2.0], [4.0], [8.0], [16.0]]])

@@ -11,7 +11,7 @@ import cde
 from cde import Index, RetrievalSet
 from cde.intervals import paired_test
 from cde.lexical import BM25
-from cde.retrieval import Hybrid, compare, rank
+from cde.retrieval import Hybrid, compare
 
 
 class Fixed:
@@ -39,16 +39,6 @@ def test_a_document_s_score_is_the_sum_of_its_reciprocal_ranks() -> None:
     assert list(fused["q"]) == ["b", "a", "c"]
     # what stands below the depth counts for nothing, whatever a ranker gives
     assert Hybrid([ONE, OTHER], k=1).rank(CORPUS, depth=1)["q"] == {"b": 1 / 2}
-
-
-def test_a_hybrid_of_one_system_ranks_as_that_system_does() -> None:
-    corpus = cde.load_retrieval("pydocs/rich")
-    alone = rank(cde.BM25(), corpus)
-    fused = Hybrid([cde.BM25()]).rank(corpus)
-    for query, ranking in alone.items():
-        scores = [ranking[document] for document in fused[query]]
-        assert scores == sorted(scores, reverse=True)
-        assert set(fused[query]) == set(ranking)
 
 
 def test_a_hybrid_is_a_ranker_like_any_other() -> None:

@@ -28,33 +28,24 @@ _SHARED = {
     "vocab_size": 64,
     "hidden_size": 32,
     "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "intermediate_size": 64,
     "max_position_embeddings": 128,
+    "pad_token_id": 0,
 }
 BACKBONES: dict[str, dict[str, Any]] = {
-    "bert": {
-        "model_type": "bert",
-        "num_hidden_layers": 2,
-        "intermediate_size": 64,
-        "pad_token_id": 0,
-        **_SHARED,
-    },
-    "nomic_bert": {
-        "model_type": "nomic_bert",
-        "num_hidden_layers": 2,
-        "intermediate_size": 64,
-        **_SHARED,
-    },
+    "bert": {**_SHARED, "model_type": "bert"},
+    "nomic_bert": {**_SHARED, "model_type": "nomic_bert"},
     "modernbert": {
+        **_SHARED,
         "model_type": "modernbert",
         "num_hidden_layers": 4,
         "intermediate_size": 48,
         "local_attention": 8,
-        "pad_token_id": 0,
         "bos_token_id": 1,
         "eos_token_id": 2,
         "cls_token_id": 1,
         "sep_token_id": 2,
-        **_SHARED,
     },
 }
 

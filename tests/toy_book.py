@@ -66,14 +66,8 @@ class ToyBook:
         for package in PACKAGES:
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / package, root / package, ignore=ignored)
-        for name in (
-            "claims.yml",
-            "exhibits.yml",
-            "gates.yml",
-            "references.bib",
-            "differences.md",
-            "limits.md",
-        ):
+        names = "claims.yml exhibits.yml gates.yml references.bib differences.md limits.md"
+        for name in names.split():
             shutil.copy(ROOT / "book" / name, root / "book" / name)
         for name in ("_static", "_ext"):
             shutil.copytree(ROOT / "book" / name, root / "book" / name)

@@ -151,6 +151,15 @@ def contextual(family: str = "bert", seed: int = 0, **settings: Any) -> Contextu
     return model.set_up(tokenizer(), "sdpa", "cpu", "float32")
 
 
+def gated_minilm(gate: float = 0.0, **settings: Any) -> ContextualEncoder:
+    """MiniLM's first layer, which reads a context's words through a gate that is open so far."""
+    of_words = {"first_stage_layers": 0, "attention": "gated", "tie_token_embeddings": True}
+    model = ContextualEncoder.from_backbone("minilm", 1, **{**of_words, **settings})
+    assert model.second_stage.reader is not None
+    model.second_stage.reader.gate.data.fill_(gate)
+    return model
+
+
 def unit(vectors: Tensor) -> Vectors:
     """Rows of length 1, as an array."""
     normalised: Vectors = torch.nn.functional.normalize(vectors.detach().float(), dim=-1).numpy()

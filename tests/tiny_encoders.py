@@ -143,6 +143,14 @@ def bi_encoder(family: str = "bert", seed: int = 0, **settings: Any) -> BiEncode
     return model.set_up(tokenizer(), "sdpa", "cpu", "float32")
 
 
+def without_layers(**settings: Any) -> BiEncoder:
+    """Word embeddings alone, without positions: a token's state is the same wherever it stands."""
+    backbone = {**BACKBONES["nomic_bert"], "num_hidden_layers": 0}
+    model = BiEncoder(BiEncoderConfig(backbone=backbone, **settings))
+    spread(model)
+    return model.set_up(tokenizer(), "sdpa", "cpu", "float32")
+
+
 def contextual(family: str = "bert", seed: int = 0, **settings: Any) -> ContextualEncoder:
     """A small contextual encoder in float32 on the CPU, made for four context documents."""
     backbones = {"first_backbone": BACKBONES[family], "second_backbone": BACKBONES[family]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cde.data import RetrievalSet
@@ -44,7 +44,6 @@ def articles(draw: Any) -> Passages:
     return Passages(RetrievalSet(ids, documents, asked, ["?"] * len(asked), qrels), spans, {})
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
 @given(articles(), st.integers(60, 300), st.integers(2, 8))
 def test_every_paragraph_occurs_once_and_no_document_is_too_long(
     passages: Passages, longest: int, most: int

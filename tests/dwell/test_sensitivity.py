@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from biased_encoders import ALL, FIRST, LAST, Bag, marked_passages
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cde.models.encoder import load_tokenizer
@@ -54,7 +54,6 @@ def test_one_that_finds_nothing_or_everything_is_not_sensitive() -> None:
         assert (found.index, found.low, found.high, found.without, found.p) == (0, 0, 0, 0, 1)
 
 
-@settings(derandomize=True, max_examples=25, deadline=None)
 @given(
     st.lists(st.tuples(*[st.floats(0, 1)] * 3), min_size=3, max_size=12), st.sampled_from([0.25, 8])
 )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
-from cde_studies.dwell.passages import Passages
+from cde_studies.dwell.passages import Passages, texts_of
 from cde_studies.dwell.substrings import token_spans
 
 SEEN = 8  # tokens that the biased encoders read
@@ -63,6 +63,12 @@ class Words:
             for word in words:
                 row[sum(place * ord(sign) for place, sign in enumerate(word, 7)) % 4096] += 1
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def text_of(passages: Passages, query: str) -> str:
+    """The passage of a query."""
+    start, end = passages.spans[query]
+    return texts_of(passages.collection)[passages.document_of(query)][start:end]
 
 
 def marked_passages() -> Passages:

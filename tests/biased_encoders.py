@@ -1,5 +1,5 @@
-"""Encoders built to be biased, bags of tokens or of words that read a part of a text, and documents
-to probe them with.
+"""Encoders built to be biased, bags of tokens that read a part of a text, and documents to probe
+them with.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
-from cde_studies.dwell.passages import Passages
+from cde_studies.dwell.passages import Passages, texts_of
 from cde_studies.dwell.substrings import token_spans
 
 SEEN = 8  # tokens that the biased encoders read
@@ -45,24 +45,10 @@ ALL = (lambda ids: ids, "all")
 LAST = (lambda ids: ids[-SEEN:], "last")
 
 
-class Words:
-    """A text is the words that a part of it has, hashed into a vector; queries are read whole."""
-
-    def __init__(self, part: Callable[[list[str]], list[str]]) -> None:
-        self.part = part
-
-    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return self._embed([text.lower().split() for text in texts])
-
-    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return self._embed([self.part(text.lower().split()) for text in texts])
-
-    def _embed(self, texts: list[list[str]]) -> NDArray[np.float32]:
-        rows = np.full((len(texts), 4096), 1e-6, dtype=np.float32)
-        for row, words in zip(rows, texts, strict=True):
-            for word in words:
-                row[sum(place * ord(sign) for place, sign in enumerate(word, 7)) % 4096] += 1
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+def text_of(passages: Passages, query: str) -> str:
+    """The passage of a query."""
+    start, end = passages.spans[query]
+    return texts_of(passages.collection)[passages.document_of(query)][start:end]
 
 
 def marked_passages() -> Passages:

@@ -7,6 +7,12 @@ def unit(rows: np.ndarray) -> np.ndarray:
     return (rows / np.linalg.norm(rows, axis=-1, keepdims=True)).astype(np.float32)
 
 
+def drawn(n: int, dim: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs in no groups: query vectors, document vectors."""
+    queries, documents = unit(np.random.default_rng(seed).normal(size=(2, n, dim)))
+    return queries, documents
+
+
 def groups(
     number: int, size: int, noise: float = 0.05, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

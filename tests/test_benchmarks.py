@@ -104,20 +104,6 @@ def test_operations_are_those_of_the_model() -> None:
     assert embedding.multiply_adds([40] * 3) == pytest.approx(counter.get_total_flops(), rel=0.01)
 
 
-def test_a_processor_that_is_kept_from_what_it_can_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine: Any = import_module("measuring.machine")
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    made = machine.environment(3, "avx2")
-    assert made["OMP_NUM_THREADS"] == made["OPENBLAS_NUM_THREADS"] == "3"
-    assert made["OMP_WAIT_POLICY"] == "ACTIVE" and "GOMP_SPINCOUNT" not in {
-        name for name in made if name not in os.environ
-    }
-    for name in machine.IMITATIONS["avx2"]:
-        monkeypatch.setenv(name, made[name])
-    assert machine.variables() == machine.IMITATIONS["avx2"]
-    assert machine.cpu_class() not in ("bfloat16", "amx")
-
-
 def test_the_command_writes_a_whole_report_and_only_where_it_is_told(tmp_path: Path) -> None:
     out = tmp_path / "cost.json"
     command = [sys.executable, str(FOLDER / "cost.py"), "--quick", "--only", "growth", "memory"]

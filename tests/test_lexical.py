@@ -58,13 +58,6 @@ def test_scores_are_those_of_the_formula(
         assert scores == pytest.approx(bm25_by_definition(corpus, query, *setting), rel=1e-5)
 
 
-def test_a_small_example_of_bm25_by_hand() -> None:
-    """Two documents of two terms, one holds the word: ln(1 + 1.5/1.5) / (1 + 0.9) = 0.3648."""
-    assert BM25(["red boats", "a green house"]).search(["green"]) == [
-        {1: pytest.approx(math.log(2) / 1.9)}
-    ]
-
-
 @given(CORPUS, QUERY, st.integers(1, 8))
 def test_a_shallower_search_returns_the_best_of_a_deeper_one(
     corpus: list[str], query: str, depth: int

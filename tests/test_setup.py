@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-import subprocess
-import sys
 import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -54,14 +50,6 @@ def needed(project: dict) -> set[str]:
     return set().union(*map(names, lists)) - {project["name"]}
 
 
-def test_the_lock_pins_every_line_exactly(lock: dict[str, str]) -> None:
-    assert all(re.fullmatch(r"[\w.!]+", version) for version in lock.values())
-
-
-def test_every_dependency_is_in_the_lock(project: dict, lock: dict[str, str]) -> None:
-    assert needed(project) - set(lock) == set()
-
-
 def test_conda_has_every_dependency_with_the_lock_s_version(
     project: dict, lock: dict[str, str], conda: dict[str, str]
 ) -> None:
@@ -82,27 +70,6 @@ def test_every_pin_has_the_hashes_of_its_files(lock: dict[str, str]) -> None:
     assert all(words[1:] for words in pinned)
     digests = [word for words in pinned for word in words[1:]]
     assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", word) for word in digests)
-
-
-def test_a_package_whose_content_has_changed_is_refused(tmp_path: Path) -> None:
-    """pip, offline, with a wheel that the lock does not know."""
-    wheel = tmp_path / "toy-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as file:
-        file.writestr("toy.py", "")
-        file.writestr(
-            "toy-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: toy\nVersion: 1.0"
-        )
-        file.writestr("toy-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true")
-        file.writestr("toy-1.0.dist-info/RECORD", "")
-    rule = (ROOT / "Makefile").read_text()
-    (flags,) = re.findall(r"PIP_HASHED := \$\(BIN\)/python -m pip (install .*)", rule)
-    for digest, refused in ((hashlib.sha256(wheel.read_bytes()).hexdigest(), 0), ("0" * 64, 1)):
-        (tmp_path / "hashes.txt").write_text(f"toy==1.0 --hash=sha256:{digest}\n")
-        command = [sys.executable, "-m", "pip", *flags.split(), "--no-index", "--dry-run"]
-        command += ["--find-links", str(tmp_path), "-r", str(tmp_path / "hashes.txt")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == refused, done.stderr
-        assert ("DO NOT MATCH" in done.stderr) == bool(refused)
 
 
 def test_what_runs_here_is_what_the_lock_says() -> None:

@@ -153,15 +153,6 @@ def with_model(model: Model, **options: object) -> Surrogate:
     return made
 
 
-def test_a_second_call_computes_nothing_and_returns_the_same_bits(private_cache: Path) -> None:
-    texts = ["red boats", "a green house", "red boats"]
-    first = Surrogate().embed(texts)
-    model = Model()
-    again = with_model(model).embed(texts[::-1])
-    assert model.asked == []
-    assert (again == first[::-1]).all()
-
-
 def test_only_texts_that_are_new_are_computed_and_each_of_them_once(private_cache: Path) -> None:
     with_model(Model()).embed(["a", "b"])
     model = Model()

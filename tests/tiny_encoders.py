@@ -28,33 +28,24 @@ _SHARED = {
     "vocab_size": 64,
     "hidden_size": 32,
     "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "intermediate_size": 64,
     "max_position_embeddings": 128,
+    "pad_token_id": 0,
 }
 BACKBONES: dict[str, dict[str, Any]] = {
-    "bert": {
-        "model_type": "bert",
-        "num_hidden_layers": 2,
-        "intermediate_size": 64,
-        "pad_token_id": 0,
-        **_SHARED,
-    },
-    "nomic_bert": {
-        "model_type": "nomic_bert",
-        "num_hidden_layers": 2,
-        "intermediate_size": 64,
-        **_SHARED,
-    },
+    "bert": {**_SHARED, "model_type": "bert"},
+    "nomic_bert": {**_SHARED, "model_type": "nomic_bert"},
     "modernbert": {
+        **_SHARED,
         "model_type": "modernbert",
         "num_hidden_layers": 4,
         "intermediate_size": 48,
         "local_attention": 8,
-        "pad_token_id": 0,
         "bos_token_id": 1,
         "eos_token_id": 2,
         "cls_token_id": 1,
         "sep_token_id": 2,
-        **_SHARED,
     },
 }
 
@@ -152,12 +143,29 @@ def bi_encoder(family: str = "bert", seed: int = 0, **settings: Any) -> BiEncode
     return model.set_up(tokenizer(), "sdpa", "cpu", "float32")
 
 
+def without_layers(**settings: Any) -> BiEncoder:
+    """Word embeddings alone, without positions: a token's state is the same wherever it stands."""
+    backbone = {**BACKBONES["nomic_bert"], "num_hidden_layers": 0}
+    model = BiEncoder(BiEncoderConfig(backbone=backbone, **settings))
+    spread(model)
+    return model.set_up(tokenizer(), "sdpa", "cpu", "float32")
+
+
 def contextual(family: str = "bert", seed: int = 0, **settings: Any) -> ContextualEncoder:
     """A small contextual encoder in float32 on the CPU, made for four context documents."""
     backbones = {"first_backbone": BACKBONES[family], "second_backbone": BACKBONES[family]}
     model = ContextualEncoder(ContextualConfig(**{**backbones, "context_size": 4, **settings}))
     spread(model, seed)
     return model.set_up(tokenizer(), "sdpa", "cpu", "float32")
+
+
+def gated_minilm(gate: float = 0.0, **settings: Any) -> ContextualEncoder:
+    """MiniLM's first layer, which reads a context's words through a gate that is open so far."""
+    of_words = {"first_stage_layers": 0, "attention": "gated", "tie_token_embeddings": True}
+    model = ContextualEncoder.from_backbone("minilm", 1, **{**of_words, **settings})
+    assert model.second_stage.reader is not None
+    model.second_stage.reader.gate.data.fill_(gate)
+    return model
 
 
 def unit(vectors: Tensor) -> Vectors:

@@ -9,6 +9,7 @@ import math
 from functools import cache
 from typing import Any
 
+import tiny_encoders
 import torch
 from torch import Tensor
 
@@ -19,45 +20,11 @@ from cde.models.stages import SecondStage
 DIM, VOCABULARY = 32, 64
 
 BACKBONES: dict[str, dict[str, Any]] = {
-    "bert": {
-        "model_type": "bert",
-        "vocab_size": VOCABULARY,
-        "hidden_size": DIM,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 64,
-        "max_position_embeddings": 64,
-        "pad_token_id": 0,
-    },
-    "nomic_bert": {
-        "model_type": "nomic_bert",
-        "vocab_size": VOCABULARY,
-        "hidden_size": DIM,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "head_dim": 8,
-        "intermediate_size": 64,
-        "max_position_embeddings": 64,
-        "pad_token_id": 0,
-    },
-    # text sees two tokens to either side in the layers 1 and 2 of four
-    "modernbert": {
-        "model_type": "modernbert",
-        "vocab_size": VOCABULARY,
-        "hidden_size": DIM,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "intermediate_size": 48,
-        "max_position_embeddings": 64,
-        "local_attention": 4,
-        "global_attn_every_n_layers": 3,
-        "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "cls_token_id": 1,
-        "sep_token_id": 2,
-    },
+    family: {**shape, "max_position_embeddings": 64}
+    for family, shape in tiny_encoders.BACKBONES.items()
 }
+# text sees two tokens to either side in the layers 1 and 2 of four
+BACKBONES["modernbert"]["local_attention"] = 4
 FAMILIES = tuple(BACKBONES)
 PATTERNS = ("full", "cached")
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from biased_encoders import Words
+from biased_encoders import ALL, Bag
 
+from cde.models.encoder import load_tokenizer
 from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell.cures import ARMS, cure_recipe, source_of, thirds
 from cde_studies.dwell.probes import PLACES, scores_by_place
 
-SMOKE = cure_recipe("smoke")
+SMOKE, TOKENIZER = cure_recipe("smoke"), load_tokenizer("minilm")
 
 
 def row_of(encoder) -> pd.DataFrame:
@@ -25,8 +26,8 @@ def row_of(encoder) -> pd.DataFrame:
 
 
 def test_an_encoder_of_first_words_leans_to_the_beginning_one_of_last_words_to_the_end() -> None:
-    first = thirds(row_of(Words(lambda words: words[:20]))).iloc[0]
-    last = thirds(row_of(Words(lambda words: words[-20:]))).iloc[0]
+    first = thirds(row_of(Bag(TOKENIZER, lambda ids: ids[:20]))).iloc[0]
+    last = thirds(row_of(Bag(TOKENIZER, lambda ids: ids[-20:]))).iloc[0]
     assert first["beginning"] > first["middle"] > first["end"]
     assert last["beginning"] < last["middle"] < last["end"]
     assert first["beginning"] > first["end"] + 5
@@ -35,7 +36,7 @@ def test_an_encoder_of_first_words_leans_to_the_beginning_one_of_last_words_to_t
 
 
 def test_words_without_an_order_have_no_place() -> None:
-    found = thirds(row_of(Words(list))).iloc[0]
+    found = thirds(row_of(Bag(TOKENIZER, ALL[0]))).iloc[0]
     assert found["mean"] > 20
     assert found["index"] == pytest.approx(0, abs=1e-6)
 

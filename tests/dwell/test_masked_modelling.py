@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_encoders import BACKBONES
 
 from cde.models import BiEncoder, BiEncoderConfig
 from cde.models.encoder import load_tokenizer
@@ -19,16 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 MARK = 1
 WORDS = np.arange(1000, 3000, dtype=np.int32)
-BACKBONE = {
-    "model_type": "bert",
-    "num_hidden_layers": 1,
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "max_position_embeddings": 64,
-    "vocab_size": 30522,
-    "pad_token_id": 0,
-}
+BACKBONE = {**BACKBONES["bert"], "vocab_size": 30522}
 TEXTS = [
     f"the wind fills the {color} sails and the boat leaves the harbour for the open sea " * 3
     for color in ("red", "white", "green", "yellow")

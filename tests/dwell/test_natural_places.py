@@ -63,19 +63,21 @@ def test_an_encoder_that_reads_the_beginning_loses_late_answers_by_their_place()
     assert found["natural, all"].groups == found["natural"].groups
 
 
+#: eighty documents of two questions each, the second of which has its answer at the end
+OWNERS, LATE = np.repeat(np.arange(80), 2).tolist(), np.tile([False, True], 80)
+
+
+def placed(scores: np.ndarray) -> pd.DataFrame:
+    return by_written_place(pd.Series(scores), np.where(LATE, "end", "beginning").tolist())
+
+
 def test_a_share_of_the_index_is_told_with_its_interval() -> None:
     generator = np.random.default_rng(0)
     covered = 0
     for _ in range(60):
-        owners = np.repeat(np.arange(80), 2).tolist()
-        late = np.tile([False, True], 80)
-        question = generator.normal(0.8, 0.08, 160) - 0.2 * late
-        whole = question - generator.normal(0.2, 0.02, 160) * late
-        tables = [
-            by_written_place(pd.Series(one), np.where(late, "end", "beginning").tolist())
-            for one in (question, whole)
-        ]
-        share = index_share(*tables, owners, draws=200)
+        question = generator.normal(0.8, 0.08, 160) - 0.2 * LATE
+        whole = question - generator.normal(0.2, 0.02, 160) * LATE
+        share = index_share(placed(question), placed(whole), OWNERS, draws=200)
         covered += share.low <= 0.5 <= share.high
     assert covered >= 52
 
@@ -84,16 +86,8 @@ def test_the_difference_of_two_indices_is_covered_by_its_interval() -> None:
     generator = np.random.default_rng(0)
     covered = 0
     for _ in range(60):
-        late = np.tile([False, True], 80)
-        owners = np.repeat(np.arange(80), 2).tolist()
-        tables = [
-            by_written_place(
-                pd.Series(generator.normal(0.8, 0.15, 160) - lost * late),
-                np.where(late, "end", "beginning").tolist(),
-            )
-            for lost in (0.4, 0.2)
-        ]
-        found = index_difference(*tables, (owners, owners), draws=200)
+        tables = [placed(generator.normal(0.8, 0.15, 160) - lost * LATE) for lost in (0.4, 0.2)]
+        found = index_difference(*tables, (OWNERS, OWNERS), draws=200)
         covered += found.low <= 0.25 <= found.high  # 1 − 0.4/0.8 less 1 − 0.6/0.8
         assert found.low > 0
     assert covered >= 52

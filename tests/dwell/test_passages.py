@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from biased_encoders import text_of
 
 from cde.data import RetrievalSet, is_available
 from cde_studies.dwell.passages import (
@@ -31,11 +32,6 @@ The sum of all numbers along the axis.
 Args:
     other: something else.
 """
-
-
-def text_of(passages: Passages, query: str) -> str:
-    start, end = passages.spans[query]
-    return texts_of(passages.collection)[passages.document_of(query)][start:end]
 
 
 def test_a_section_reaches_from_below_its_heading_to_the_next() -> None:

@@ -6,11 +6,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from biased_encoders import text_of
 
 from cde.data import RetrievalSet
 from cde.models.encoder import load_tokenizer
 from cde_studies.collections.pydocs import HELD_OUT
-from cde_studies.dwell.passages import Passages, load_passages, texts_of
+from cde_studies.dwell.passages import Passages, load_passages
 from cde_studies.dwell.placement import Placed, at_the_beginning, halves, placed_pairs
 from cde_studies.dwell.probes import PLACES
 from cde_studies.dwell.substrings import token_spans
@@ -27,17 +28,11 @@ def placed() -> Placed:
     return Placed.of(passages, load_tokenizer("minilm"))
 
 
-def passage_of(placed: Placed, name: str) -> str:
-    texts = texts_of(placed.passages.collection)
-    start, end = placed.passages.spans[name]
-    return " ".join(texts[placed.passages.document_of(name)][start:end].split())
-
-
 def test_at_the_beginning_every_document_begins_with_its_passage(placed: Placed) -> None:
     first = placed_pairs(placed, at_the_beginning(1), source_of)
     last = placed_pairs(placed, at_the_beginning(0), source_of)
     for name, early, late in zip(first.ids, first.documents, last.documents, strict=True):
-        passage = passage_of(placed, name)
+        passage = " ".join(text_of(placed.passages, name).split())
         assert early.startswith(passage)
         assert late.endswith(passage)
 

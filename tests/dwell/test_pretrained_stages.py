@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from biased_encoders import Words
+from biased_encoders import Bag
+from tiny_encoders import bi_encoder
 
 from cde.lexical import BM25
 from cde.models import BiEncoder
@@ -160,7 +161,7 @@ class Built(PretrainedStages):
     """The chains' probe, of an encoder that reads the first words of a document alone."""
 
     def encoder(self, chain: str, seed: int) -> Any:
-        return BM25() if chain == "BM25" else Words(lambda words: words[:15])
+        return BM25() if chain == "BM25" else Bag(SMOKE.tokenizer, lambda ids: ids[:15])
 
 
 def test_the_probe_finds_a_built_bias_and_none_in_a_bag_of_words() -> None:

@@ -173,15 +173,6 @@ def test_a_passage_that_falls_below_the_cut_off_scores_nothing(
         assert fell.any()
 
 
-def test_a_bag_of_words_cannot_tell_where_a_passage_stands(
-    passages: Passages, tokenizer: Any
-) -> None:
-    scores, _ = moved_passage(BM25(), passages, tokenizer)
-    np.testing.assert_array_equal(
-        scores.to_numpy(), np.repeat(scores[["default"]].to_numpy(), 1 + PLACES, axis=1)
-    )
-
-
 def test_encoder_and_ranker_are_searched_alike(passages: Passages, tokenizer: Any) -> None:
     """Two queries for one document: a ranker needs two corpora for them, an encoder one."""
     collection = passages.collection

@@ -300,7 +300,6 @@ def test_a_context_of_another_shape_is_refused_with_both_numbers(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_stages_of_two_sizes_are_refused_unless_an_mlp_joins_them(family: str) -> None:
     wide = {**BACKBONES[family], "hidden_size": 48}
-    wide |= {"head_dim": 12} if family == "nomic_bert" else {}
     with pytest.raises(ValueError, match="48 dimensions.*32.*first_stage_mlp=True"):
         new_model(family, first_backbone=wide, first_stage_mlp=False)
     model, (ids, mask) = new_model(family, first_backbone=wide), padded(TEXTS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cde.models import ContextualEncoder
 from cde_studies.collections.pydocs import load_pairs
 from cde_studies.encoder.boilerplate import (
     Boilerplate,
@@ -14,9 +13,7 @@ from cde_studies.encoder.boilerplate import (
     search_by_counting,
 )
 from cde_studies.encoder.text_game import of_test, text_words
-from cde_studies.encoder.untrained import on_purpose
-from cde_studies.recipes import EvaluationSet, recipe
-from cde_studies.sweeps import evaluate_in_contexts
+from cde_studies.recipes import recipe
 
 PACKAGES = ("rich", "tornado", "sphinx", "networkx", "pandas")
 RULES = Boilerplate(PACKAGES)
@@ -71,30 +68,6 @@ def test_only_the_corpus_own_counts_find_the_docstring() -> None:
     lines = search_by_counting(BoilerplateRecipe("smoke", BASE, (150, 3), {}, RULES).tests())
     assert lines["own"] > lines["equal"] + 0.1
     assert lines["other"] < lines["own"] - 0.1
-
-
-def test_contexts_hold_what_they_are_named_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    tests: list[EvaluationSet] = BoilerplateRecipe("smoke", BASE, (30, 2), {}, RULES).tests()
-    model = on_purpose(ContextualEncoder.from_backbone("minilm", 1, context_size=8))
-    read: list[list[str] | None] = []
-    whole = ContextualEncoder.with_context
-
-    def spied(self: ContextualEncoder, context: object = None, **options: object) -> object:
-        read.append(None if context is None else list(context))  # type: ignore[call-overload]
-        return whole(self, context, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(ContextualEncoder, "with_context", spied)
-    fixed = ["one", "two", "three"]
-    kinds = ("strings", "five", "fixed")
-    rows = evaluate_in_contexts(model, tests[:2], kinds, fixed=fixed)
-    first = set(tests[0].collection.documents)
-    strings, five, given = read[:3]
-    assert rows["context"].tolist() == [*kinds, *kinds]
-    assert strings is not None and len(strings) == 8 and not set(strings) & first
-    assert five is not None and len(five) == 5 and set(five) <= first
-    assert given == fixed
-    with pytest.raises(ValueError, match="a run whose context_from is 'fixed'"):
-        evaluate_in_contexts(model, tests[:1], ("fixed",))
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from tiny_encoders import gated_minilm
 
 import cde
 from cde.models import ContextualEncoder
@@ -24,9 +25,7 @@ def tests() -> list[EvaluationSet]:
 
 @pytest.fixture(scope="module")
 def untrained() -> ContextualEncoder:
-    return ContextualEncoder.from_backbone(
-        "minilm", 1, attention="gated", first_stage_layers=0, tie_token_embeddings=True
-    )
+    return gated_minilm()
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* are duplicates of others")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from pairs_in_groups import unit
+from pairs_in_groups import groups
 
 from cde_studies.batches.difficulty import (
     SHUFFLED,
@@ -16,18 +16,11 @@ from cde_studies.batches.difficulty import (
     from_largest_clusters,
 )
 
-TRUTH = np.repeat(np.arange(8), 20)
-
 
 @pytest.fixture(scope="module")
 def rows() -> pd.DataFrame:
-    generator = np.random.default_rng(0)
-    centres = unit(generator.normal(size=(8, 16)))
-    queries, documents = (
-        unit(centres[TRUTH] + 0.05 * generator.normal(size=(160, 16))).astype(np.float32)
-        for _ in range(2)
-    )
-    clusters = {20: TRUTH, 1000: np.zeros_like(TRUTH)}
+    queries, documents, truth = groups(8, 20)
+    clusters = {20: truth, 1000: np.zeros_like(truth)}
     return by_size(queries, documents, clusters.__getitem__, clusters, [20, 40, 999], 12, 20, 0)
 
 

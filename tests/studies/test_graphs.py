@@ -82,20 +82,6 @@ def test_large_communities_are_cut_again() -> None:
     assert np.bincount(communities(queries, documents, 60, neighbours=5)).max() > 25
 
 
-def test_a_spectral_cut_keeps_more_loss_inside_than_chance_does() -> None:
-    generator = np.random.default_rng(0)
-    queries = unit(generator.normal(size=(120, 6)))
-    documents = unit(queries + generator.normal(size=(120, 6)) / 3)
-    labels = spectral_clusters(queries, documents, cluster_size=20, neighbours=10)
-    weights = neighbour_graph(queries, documents, 10).toarray()
-
-    def kept(labels: NDArray[np.int64]) -> float:
-        return float(weights[labels[:, None] == labels[None]].sum())
-
-    by_chance = [kept(generator.permutation(labels)) for _ in range(50)]
-    assert kept(labels) > 2 * max(by_chance)
-
-
 def test_what_lies_apart_is_an_outlier_in_each_domain() -> None:
     queries, documents, _ = planted(3, 10)
     apart = [4, 17]

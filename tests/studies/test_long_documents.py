@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tiny_encoders import BACKBONES, bi_encoder, spread, tokenizer
+from tiny_encoders import bi_encoder, without_layers
 
 from cde.data import RetrievalSet
-from cde.models import BiEncoder, BiEncoderConfig
 from cde_studies.collections import manuals
 from cde_studies.dwell.passages import Passages, texts_of
 from cde_studies.package import chunked_search, long_documents
@@ -60,11 +59,7 @@ def test_the_tokens_of_windows_are_those_that_are_read(length: int) -> None:
 
 def test_elsewhere_a_chunk_is_the_same_text_among_others() -> None:
     """An encoder that reads no surroundings cannot tell; one that does, can."""
-    backbone = {**BACKBONES["nomic_bert"], "num_hidden_layers": 0}
-    blind = BiEncoder(BiEncoderConfig(backbone=backbone))
-    spread(blind)
-    blind.set_up(tokenizer(), "sdpa", "cpu", "float32")
-    sizes, generator = [2, 4], np.random.default_rng(0)
+    blind, sizes, generator = without_layers(), [2, 4], np.random.default_rng(0)
     # between two others, so that no mark belongs to it
     plain = [
         encode_chunks(blind, [f"x {chunk} x"], [[(2, 2 + len(chunk))]])[0][0] for chunk in CHUNKS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ class Bound:
 
 class Contextual:
     reads_context = True
+    config = SimpleNamespace(context_size=8)
 
     def __init__(self) -> None:
         self.given: list[Any] = []
@@ -82,9 +84,9 @@ def own_pairs(folder: Path, names: Sequence[str] = ("law", "news"), count: int =
 
 
 def small(name: str) -> EvaluationSet:
-    texts = [f"{name} {number}" for number in range(4)]
-    ids = [f"d{number}" for number in range(4)]
-    queries = [f"q{number}" for number in range(4)]
+    texts = [f"{name} {number}" for number in range(6)]
+    ids = [f"d{number}" for number in range(6)]
+    queries = [f"q{number}" for number in range(6)]
     qrels = {query: {document: 1} for query, document in zip(queries, ids, strict=True)}
     return EvaluationSet(name, RetrievalSet(ids, texts, queries, texts, qrels), "out")
 
@@ -97,6 +99,18 @@ def test_each_set_is_searched_in_its_own_another_and_no_context() -> None:
     scores = rows.set_index(["set", "context"])["ndcg"]
     assert scores["a", "own"] == scores["b", "other"] == 1
     assert scores["a", "other"] == scores["a", "null"] == scores["b", "own"] == 0
+
+
+def test_contexts_hold_what_they_are_named_after() -> None:
+    model: Any = Contextual()
+    own, fixed = small("a"), ["one", "two", "three"]
+    evaluate_in_contexts(model, [own], ("strings", "five", "fixed"), fixed=fixed)
+    strings, five, given = model.given
+    assert len(strings) == 8 and not set(strings) & set(own.collection.documents)
+    assert len(five) == 5 and set(five) < set(own.collection.documents)
+    assert given == fixed
+    with pytest.raises(ValueError, match="a run whose context_from is 'fixed'"):
+        evaluate_in_contexts(model, [own], ("fixed",))
 
 
 def test_documents_beside_the_answers_are_all_the_collection_s_that_answer_nothing_asked() -> None:

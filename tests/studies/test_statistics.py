@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pairs_in_groups import groups, unit
+from pairs_in_groups import drawn, groups, unit
 
 from cde.batching.clustering import cluster_pairs
 from cde.batching.packing import pack_batches
@@ -24,11 +24,6 @@ from cde_studies.batches.statistics import (
 )
 
 # objectives
-
-
-def draw_pairs(seed: int, n: int, dim: int = 5) -> tuple[np.ndarray, np.ndarray]:
-    both = unit(np.random.default_rng(seed).normal(size=(2, n, dim)))
-    return both[0], both[1]
 
 
 def test_objectives_by_hand() -> None:
@@ -54,7 +49,7 @@ def test_objectives_by_hand() -> None:
 
 @given(st.integers(0, 50), st.lists(st.integers(0, 3), min_size=2, max_size=15))
 def test_equation_2_equals_the_double_sum(seed: int, labels: list[int]) -> None:
-    queries, documents = draw_pairs(seed, len(labels))
+    queries, documents = drawn(len(labels), 5, seed)
     batches = cluster_members(np.array(labels))
     each = [
         (documents[i] @ queries[j] + documents[j] @ queries[i]) / 2

@@ -6,9 +6,9 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from tiny_encoders import gated_minilm
 
 from cde.data import RetrievalSet, load_pairs
-from cde.models import ContextualEncoder
 from cde.models.encoder import load_tokenizer
 from cde.training.preparation import Preparation
 from cde_studies.collections.pydocs import HELD_OUT
@@ -75,13 +75,7 @@ def test_documents_move_only_through_an_open_gate() -> None:
             ("village", ["a green house", "the house in a garden"]),
         )
     ]
-    model = ContextualEncoder.from_backbone(
-        "minilm", 1, attention="gated", first_stage_layers=0, tie_token_embeddings=True
-    )
-    assert moved_between_corpora(model, sets) == pytest.approx(0, abs=1e-5)
-    reader = model.second_stage.reader
-    assert reader is not None
-    reader.gate.data.fill_(0.1)
-    assert moved_between_corpora(model, sets) > 0.01
+    assert moved_between_corpora(gated_minilm(), sets) == pytest.approx(0, abs=1e-5)
+    assert moved_between_corpora(gated_minilm(0.1), sets) > 0.01
     with pytest.raises(ValueError, match="two corpora or more"):
-        moved_between_corpora(model, sets[:1])
+        moved_between_corpora(gated_minilm(), sets[:1])

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
+from tiny_encoders import gated_minilm
 
-from cde.models import ContextualEncoder
 from cde_studies.results.word_weights import DocumentShares, shares_read, word_weights
 
 
@@ -49,15 +49,7 @@ def test_a_document_holds_a_word_whatever_its_case_and_stops_and_however_often()
 
 
 def test_an_untrained_reader_reads_most_of_the_words_that_most_documents_hold() -> None:
-    model = ContextualEncoder.from_backbone(
-        "minilm",
-        layers=1,
-        first_stage_layers=0,
-        attention="gated",
-        context_size=100,
-        vectors_per_document=1,
-        tie_token_embeddings=True,
-    ).eval()
+    model = gated_minilm(context_size=100, vectors_per_document=1)
     rest = ["ship", "tide", "bell", "sail", "moon", "cook", "oar", "wind", "coal", "net", "rain"]
     context = [f"{one} {other} harbour" for one, other in combinations(rest, 2)] + [
         "storm ship tide bell harbour"

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 import torch
 from biased_encoders import Bag
-from tiny_encoders import bi_encoder
 
 from cde.lexical import BM25
 from cde.models import BiEncoder

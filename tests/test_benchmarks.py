@@ -24,7 +24,7 @@ pages: Any = import_module("pages")
 reports: Any = import_module("measuring.reports")
 targets: Any = import_module("measuring.targets")
 sys.path.remove(str(FOLDER))
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)

@@ -26,8 +26,6 @@ from cde.surrogate import Surrogate
 Vectors = NDArray[np.float32]
 CPU = torch.device("cpu")
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:

@@ -20,8 +20,6 @@ from cde_studies.dwell.chain import Phase, crop_pairs, shuffle_segments, train_p
 from cde_studies.dwell.encoder_decoder import EncoderDecoder
 from cde_studies.dwell.recipe import CHAINS, dwell_recipe
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 LETTERS = [f"{first}{second}" for first in "abcd" for second in "eiou"]
 START = Phase("start", {"layers": 1, "precision": "float32", "device": "cpu", "max_tokens": 32})
 TEXTS = [" ".join(np.random.default_rng(number).choice(LETTERS, 40)) for number in range(24)]

@@ -36,8 +36,6 @@ from cde_studies.dwell.pretrained_stages import (
 )
 from cde_studies.dwell.tables import decline_by_order
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SMOKE = pretrained_stages("smoke")
 POSITIONS = "backbone.embeddings.position_embeddings.weight"
 

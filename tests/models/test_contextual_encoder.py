@@ -35,7 +35,6 @@ from cde.surrogate import minilm_folder
 
 FAMILIES = list(BACKBONES)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 ATTENTION = ["full", "cached"]
 EVERYTHING = {
     "vectors_per_document": 2,

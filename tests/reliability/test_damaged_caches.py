@@ -27,8 +27,6 @@ from cde_book import contents, records
 from cde_studies.collections import pydocs
 from cde_studies.collections.installed import kept_table
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def flipped(data: bytes, bit: int) -> bytes:
     changed = bytearray(data)

@@ -23,8 +23,6 @@ from cde.storage import DamageWarning
 from cde.training import Trainer, runs
 from cde.training.runs import Run, train
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 PAIRS = Pairs(
     [f"which {text[4:]}" for text in TEXTS],
     TEXTS,

@@ -13,8 +13,6 @@ from cde.training import TrainConfig
 from cde_studies.recipes import EvaluationSet, Recipe
 from cde_studies.sweeps import sweep
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 WORDS = ("boats", "hills", "lamps", "rivers", "stones", "gardens", "engines", "bridges")
 QUERIES = [f"which {a} {b}?" for a in WORDS for b in WORDS]
 PAIRS = Pairs(QUERIES, [f"{b} {a}" for a in WORDS for b in WORDS])

@@ -18,11 +18,9 @@ import pytest
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-# two workers with a thread each; what a test starts inherits it
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# small matrices in one thread: waiting for a second costs more; what a test starts inherits it
+os.environ["OMP_NUM_THREADS"] = "1"
 
-import torch
 from hypothesis import settings
 from tiny_encoders import small_minilm
 
@@ -92,17 +90,6 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("CDE_CACHE", str(folder))
     return folder
-
-
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    """Small matrices in one thread: beside other work on the machine, waiting for a second costs
-    ten times as much.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

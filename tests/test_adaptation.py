@@ -88,14 +88,10 @@ def test_covariances_of_samples_are_added_each_about_its_own_mean() -> None:
     assert np.allclose(tempered(first, first), 2**-0.25 * tempered(first), atol=1e-5)
 
 
-def test_rankings_do_not_depend_on_the_order_of_corpus_and_samples() -> None:
-    first, second = adapted(Fixed(), CORPUS, ASKED), adapted(Fixed(), CORPUS[::-1], ASKED[::-1])
-    assert np.allclose(first.encode_queries(ASKED), second.encode_queries(ASKED), atol=1e-6)
-
-
-def test_another_strength_is_another_encoder() -> None:
+def test_another_strength_or_corpus_is_another_encoder() -> None:
     made = {adapted(Fixed(), CORPUS, ASKED, strength=one).fingerprint for one in (0, 0.5, 1)}
-    assert len(made) == 3
+    made.add(adapted(Fixed(), CORPUS[:20], ASKED, strength=0).fingerprint)
+    assert len(made) == 4
 
 
 def test_directions_are_those_of_documents_and_of_queries_where_there_are_some() -> None:
@@ -112,14 +108,6 @@ def test_of_a_large_corpus_a_sample_is_read_that_the_seed_draws() -> None:
     assert len({one.tobytes() for one in means}) == 4
     rows = np.random.default_rng(2).permutation(40)[:5]
     assert np.allclose(means[2], vectors[rows].mean(axis=0))
-
-
-def test_another_corpus_gives_other_vectors_and_another_fingerprint() -> None:
-    first, second = adapted(Fixed(), CORPUS[:20], ASKED), adapted(Fixed(), CORPUS[20:], ASKED)
-    assert not np.allclose(
-        first.encode_documents(CORPUS), second.encode_documents(CORPUS), atol=1e-3
-    )
-    assert first.fingerprint != second.fingerprint
 
 
 @given(st.integers(3, 30), st.integers(2, 12), st.floats(1e-3, 10), st.integers(0, 1000))

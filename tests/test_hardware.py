@@ -13,17 +13,31 @@ from cde import hardware
 from cde.hardware import half_precision
 
 
-@pytest.mark.parametrize("fast", [True, False])
-def test_bfloat16_is_taken_where_it_is_fast_unless_the_caller_insists(
-    monkeypatch: pytest.MonkeyPatch, fast: bool
+@pytest.mark.parametrize(
+    ("fast", "environment", "auto"),
+    [
+        (True, "auto", True),
+        (False, "auto", False),
+        (True, "float32", False),
+        (False, "bfloat16", True),
+    ],
+)
+def test_bfloat16_is_taken_where_it_is_fast_unless_the_environment_or_the_caller_insists(
+    monkeypatch: pytest.MonkeyPatch, fast: bool, environment: str, auto: bool
 ) -> None:
     monkeypatch.setattr(hardware, "bfloat16_is_fast", lambda: fast)
-    assert [half_precision(word) for word in ("auto", "bfloat16", "float32")] == [fast, True, False]
+    monkeypatch.setenv("CDE_PRECISION", environment)
+    assert [half_precision(word) for word in ("auto", "bfloat16", "float32")] == [auto, True, False]
+
+
+def test_another_precision_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for word in ("float16", "", "AUTO", "half"):
-        with pytest.raises(
-            ValueError, match=f"precision must be 'auto', 'bfloat16' or 'float32'; it is {word!r}"
-        ):
+        said = f"precision must be 'auto', 'bfloat16' or 'float32'; it is {word!r}"
+        with pytest.raises(ValueError, match=said):
             half_precision(word)
+    monkeypatch.setenv("CDE_PRECISION", "half")
+    with pytest.raises(ValueError, match="CDE_PRECISION must be 'auto', 'bfloat16' or 'float32'"):
+        half_precision("auto")
 
 
 @pytest.mark.parametrize(
@@ -33,10 +47,8 @@ def test_bfloat16_is_taken_where_it_is_fast_unless_the_caller_insists(
         ({"cpu_name": "Intel Xeon", "amx_bf16": False, "avx512_bf16": True}, False),
         ({"cpu_name": "AMD EPYC", "avx512_bf16": True}, True),
         ({"cpu_name": "AMD EPYC", "avx512_bf16": False}, False),
-        (
-            {"cpu_name": "Intel Core", "avx512_f": True},
-            False,
-        ),  # oneDNN emulates it, five times as slow as float32
+        # oneDNN emulates it, five times as slow as float32
+        ({"cpu_name": "Intel Core", "avx512_f": True}, False),
     ],
 )
 def test_bfloat16_must_be_faster_than_float32_and_not_only_possible(
@@ -48,18 +60,6 @@ def test_bfloat16_must_be_faster_than_float32_and_not_only_possible(
     )
     monkeypatch.setattr(hardware, "has_amx", hardware.has_amx.__wrapped__)
     assert hardware.bfloat16_is_fast.__wrapped__() is fast
-
-
-@pytest.mark.parametrize(("word", "half"), [("float32", False), ("bfloat16", True)])
-def test_the_environment_says_what_auto_is_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch, word: str, half: bool
-) -> None:
-    monkeypatch.setenv("CDE_PRECISION", word)
-    answers = [half_precision(asked) for asked in ("auto", "float32", "bfloat16")]
-    assert answers == [half, False, True]
-    monkeypatch.setenv("CDE_PRECISION", "half")
-    with pytest.raises(ValueError, match="CDE_PRECISION must be 'auto', 'bfloat16' or 'float32'"):
-        half_precision("auto")
 
 
 @pytest.mark.parametrize(

@@ -54,15 +54,13 @@ def test_equal_values_have_an_interval_of_no_width() -> None:
     assert mean_interval([0.3] * 5) == Interval(0.3, 0.3, 0.3, 5, "all values equal")
 
 
-@pytest.mark.parametrize("draw", ["normal", "exponential"])
-def test_intervals_of_a_mean_cover_the_truth_about_as_often_as_they_say(draw: str) -> None:
+def test_intervals_of_a_mean_cover_the_truth_about_as_often_as_they_say() -> None:
     """300 samples of 40: nominally 95 %; the percentile bootstrap is a little short of it on skewed
     values.
     """
     generator = np.random.default_rng(5)
-    truth = {"normal": 0.0, "exponential": 1.0}[draw]
-    intervals = [mean_interval(getattr(generator, draw)(size=40), seed) for seed in range(300)]
-    covered = np.mean([interval.low <= truth <= interval.high for interval in intervals])
+    intervals = [mean_interval(generator.exponential(size=40), seed) for seed in range(300)]
+    covered = np.mean([interval.low <= 1.0 <= interval.high for interval in intervals])
     assert 0.89 <= covered <= 0.985
 
 

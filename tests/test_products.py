@@ -26,18 +26,11 @@ from cde.surrogate import Surrogate
 Vectors = NDArray[np.float32]
 CPU = torch.device("cpu")
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
     """Docstrings of every length."""
     return cde.load_pairs().sample(60, seed=3).documents
-
-
-@pytest.fixture(scope="module")
-def exact(texts: list[str]) -> Vectors:
-    return minilm("float32").encode_documents(texts)
 
 
 def minilm(precision: str, **options: Any) -> BiEncoder:
@@ -73,12 +66,6 @@ def test_in_bfloat16_layers_give_what_autocast_gives_and_a_gradient_as_before() 
         np.testing.assert_allclose(
             layer.weight.grad[0], states.sum(dim=(0, 1)), rtol=0.02, atol=0.2
         )
-        with torch.no_grad():
-            layer.weight.mul_(2)
-        with torch.inference_mode(), multiplying("bfloat16", CPU):
-            twice = layer(states) - (0 if layer.bias is None else layer.bias)
-        plain = expected - (0 if layer.bias is None else layer.bias.detach())
-        np.testing.assert_allclose(twice.float(), 2 * plain.float(), rtol=0.05, atol=0.02)
 
 
 @needs_bfloat16
@@ -162,13 +149,6 @@ def test_rankings_agree() -> None:
     ]
     assert abs(100 * (scores[1] - scores[0]).mean()) < 0.5
     assert (scores[1] - scores[0]).abs().max() > 0
-
-
-def test_float32_is_what_it_was_before_and_after(texts: list[str], exact: Vectors) -> None:
-    encoder = minilm("bfloat16")
-    encoder.encode_documents(texts[:5])
-    encoder.precision = "float32"
-    np.testing.assert_array_equal(encoder.encode_documents(texts), exact)
 
 
 def test_a_weight_that_changes_is_rounded_again(texts: list[str]) -> None:

@@ -29,8 +29,6 @@ from cde.training import Preparation, TrainConfig
 
 SIZE, SEED = 8, 3
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def pairs() -> Pairs:

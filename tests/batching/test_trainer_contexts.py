@@ -34,8 +34,6 @@ LOSSES: dict[str, Any] = {
     "cached": lambda model: CachedMultipleNegativesRankingLoss(model, 20.0, mini_batch_size=2),
 }
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def new_model(attention: str = "full", **settings: Any) -> ContextualEncoder:
     model = contextual(attention=attention, **{"sequence_dropout": 0.0, **PREFIXES, **settings})

@@ -14,8 +14,6 @@ from cde import Index
 from cde.corpus.chunks import Limit, limit_of, passages
 from cde.retrieval import Encoder
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 #: marks at both ends, and a token for each word and each sign that is none, as BERT has them
 SENTENCES = [
     "The budget was discussed. ",

@@ -13,8 +13,6 @@ import cde
 from cde import Index
 from cde.cli import main
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TEXTS = {
     "boats.md": "Red boats lie in the harbour.",
     "soup.md": "Leeks, potatoes and cream make a soup.",

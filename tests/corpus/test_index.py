@@ -24,8 +24,6 @@ from cde.storage import write_json
 
 Vectors = NDArray[np.float32]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(autouse=True)
 def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

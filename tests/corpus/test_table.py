@@ -23,8 +23,6 @@ from cde.corpus.table import Table
 
 Vectors = NDArray[np.float32]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 ALL = [*CORPUS, *TEXTS]
 
 

@@ -24,8 +24,6 @@ from cde_studies.dwell.encoder_decoder import (
     rotary_frequencies,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SMALL = T5Config(
     vocab_size=200,
     d_model=32,

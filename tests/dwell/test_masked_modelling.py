@@ -16,8 +16,6 @@ from cde.models import BiEncoder, BiEncoderConfig
 from cde.models.encoder import load_tokenizer
 from cde_studies.dwell.masked_modelling import Masked, mask_tokens, masked_loss, pretrain_masked
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 MARK = 1
 WORDS = np.arange(1000, 3000, dtype=np.int32)
 BACKBONE = {**BACKBONES["bert"], "vocab_size": 30522}

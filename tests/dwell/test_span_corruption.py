@@ -24,8 +24,6 @@ from cde_studies.dwell.span_corruption import (
     windows_corrupted,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 MARKS = np.arange(1, 41, dtype=np.int32)
 TEXTS = [
     "the wind fills the sails of the red boat and the boat leaves the harbour for the open sea " * 4

@@ -28,8 +28,6 @@ from cde.models import BiEncoder, BiEncoderConfig, ContextualEncoder
 from cde.models.attention import ALL_ATTENTION_FUNCTIONS, ATTENTION_NAME, visibility
 from cde.models.published import turned_by_head
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TEXTS = [
     [5, 9, 10, 33, 7, 41, 10, 2, 60, 3],
     [8, 61, 20, 3, 4, 15],

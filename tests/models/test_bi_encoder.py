@@ -35,8 +35,6 @@ from cde_studies.dwell.encoder_decoder import EncoderDecoder
 
 FAMILIES = list(BACKBONES)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def minilm() -> BiEncoder:

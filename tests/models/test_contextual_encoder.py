@@ -24,7 +24,6 @@ from cde.models.contextual import draw_context
 
 FAMILIES = list(BACKBONES)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 ATTENTION = ["full", "cached"]
 EVERYTHING = {
     "vectors_per_document": 2,

@@ -17,8 +17,6 @@ from cde.models.encoder import encode_texts, token_batches, tokenise
 LETTERS = "abcdefghij"
 Batch = tuple[Tensor, Tensor | None]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Counter:
     """Stands in for the model: how often each letter occurs in a text, and a list of what it was

@@ -31,8 +31,6 @@ from cde.models.published import (
 )
 from cde.models.stages import FirstStage, SecondStage
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 HERE = Path(__file__).parents[1] / "golden"
 REFERENCE = os.environ.get("CDE_REFERENCE")
 VARIANT_OF = {"hf_model": "hub", "train_flash_emulated": "train", "train_modernbert": "v2"}

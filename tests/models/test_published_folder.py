@@ -35,7 +35,7 @@ CASES = {
     "mbert_a": "v2",
 }
 
-pytestmark = pytest.mark.usefixtures("one_thread", "no_hub")
+pytestmark = pytest.mark.usefixtures("no_hub")
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ from tiny_models import BACKBONES, FAMILIES, new_model, random_context
 from cde.models import BiEncoder, BiEncoderConfig, ContextualEncoder
 from cde.models.stages import ContextReader
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TEXTS = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
 PLAIN = {"first_stage_mlp": False, "output_projection": False, "sequence_dropout": 0.0}
 

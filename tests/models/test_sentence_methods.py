@@ -14,8 +14,6 @@ from cde.surrogate import Surrogate, minilm_folder
 
 QUERY, DOCUMENT = {"query_prefix": "query: "}, {"document_prefix": "text: "}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def peer() -> SentenceTransformer:

@@ -28,8 +28,6 @@ KINDS: dict[str, Any] = {
     "soft prompt": lambda family: contextual(family, soft_prompt_tokens=2).with_context(CORPUS),
 }
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def open_gate(model: ContextualEncoder) -> ContextualEncoder:
     with torch.no_grad():

@@ -28,8 +28,6 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from cde.models import BiEncoderConfig, ContextualConfig
 from cde.models.backbones import mean_of_chunks, mean_of_parts, mean_of_tokens
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 tokens = st.integers(3, VOCABULARY - 1)
 texts = st.lists(st.lists(tokens, min_size=1, max_size=9), min_size=1, max_size=4)
 seeds = st.integers(0, 1000)

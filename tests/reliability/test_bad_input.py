@@ -16,7 +16,6 @@ pytestmark = pytest.mark.slow
 TIMES = int(os.environ.get("CDE_CASES") or 1)
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", TARGETS)
 def test_it_works_or_is_refused_by_name(name: str) -> None:
     run(TARGETS[name], TIMES)

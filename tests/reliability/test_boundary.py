@@ -267,7 +267,6 @@ ODD = [
 ]
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_text_of_every_kind_embeds_and_is_evaluated() -> None:
     ids = [f"{text}/{place}" for place, text in enumerate(ODD) if "\0" not in text]
     texts = [text for text in ODD if "\0" not in text]
@@ -280,7 +279,6 @@ def test_text_of_every_kind_embeds_and_is_evaluated() -> None:
     assert vectors[0] @ vectors[1] < 0.999  # not all one unknown word
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_half_a_pair_is_refused_by_whatever_embeds() -> None:
     for embed in (
         cde.Surrogate(cache=False).embed,

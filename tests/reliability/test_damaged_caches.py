@@ -19,8 +19,6 @@ from cde.storage import DamageWarning, read_json, read_sealed, write_json, write
 from cde_studies.collections import pydocs
 from cde_studies.collections.installed import kept_table
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_a_damaged_table_of_docstrings_is_told_and_extracted_again(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch

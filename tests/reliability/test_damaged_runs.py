@@ -22,8 +22,6 @@ from cde.storage import DamageWarning
 from cde.training import Trainer, runs
 from cde.training.runs import Run, train
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 PAIRS = toy_pairs()
 
 

@@ -188,7 +188,6 @@ def work(number, step):
 """
 
 
-@pytest.mark.usefixtures("one_thread")  # as the two have: sums of vectors are the same
 def test_two_that_index_one_folder_and_two_that_add_to_it(tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     twice = Twice(INDEX, tmp_path)

@@ -19,8 +19,6 @@ from cde.surrogate import minilm_folder
 
 PROMPTS = {"query": "a question about text in a terminal: ", "document": "help: "}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def model() -> SentenceTransformer:

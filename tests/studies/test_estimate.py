@@ -16,8 +16,6 @@ from cde.training.step import BatchTexts, backward
 from cde_studies.estimate import estimate
 from cde_studies.recipes import recipe
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.mark.parametrize("attention", ["full", "cached", "gated", None])
 @pytest.mark.parametrize("cached", [True, False])

@@ -11,8 +11,6 @@ import cde
 from cde_studies.clustering.clustering_recipe import ClusteringRecipe, clustering_recipe
 from cde_studies.clustering.groupings import Material, train_way, ways
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def recipe() -> ClusteringRecipe:

@@ -93,7 +93,7 @@ def test_with_its_own_idf_the_term_matrix_scores_as_bm25(
 
 
 def test_equal_weights_give_minilm_itself_and_other_weights_do_not(
-    one_thread: None, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CDE_PRECISION", "float32")
     texts = ["red boats", "", "the shortest path between two nodes of a weighted graph " * 4]
@@ -141,7 +141,7 @@ def test_corpora_together_have_the_counts_of_their_union() -> None:
 
 
 @pytest.fixture(scope="module")
-def small(one_thread: None) -> Headroom:
+def small() -> Headroom:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CDE_PRECISION", "float32")
         return Headroom(headroom([pydocs(name, 25) for name in ("rich", "PIL", "mpmath")], 16))

@@ -15,8 +15,6 @@ from tiny_encoders import BACKBONES, TEXTS, bi_encoder, without_layers
 from cde.models import BiEncoder
 from cde_studies.package.late_chunks import encode_chunks
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 LONG = "red boats lie in the harbour while scarlet ships sail to norway at night"
 CLOSE: dict[str, Any] = {"atol": 1e-6, "rtol": 0}
 

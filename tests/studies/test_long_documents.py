@@ -12,8 +12,6 @@ from cde_studies.dwell.passages import Passages, texts_of
 from cde_studies.package import chunked_search, long_documents
 from cde_studies.package.late_chunks import encode_chunks
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CHUNKS = ["red boats", "scarlet ships", "a green house", "soup with leeks", "the sea", "tides"]
 
 

@@ -29,8 +29,6 @@ from cde_studies.recipes import (
 from cde_studies.results.sizes import sweep_sizes
 from cde_studies.sweeps import evaluate_in_contexts, sweep
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Bound:
     """Ranks as its context says: with its own corpus it finds everything, else nothing."""

@@ -15,7 +15,6 @@ from cde_studies.encoder.steps import context_steps, random_step, step_in_contex
 from cde_studies.encoder.timing import in_own_processes
 from cde_studies.recipes import recipe
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 ENCODERS = {
     "single": {"architecture": "bi-encoder"},
     "full": {"architecture": "contextual", "attention": "full"},

@@ -48,12 +48,10 @@ def test_correlations_are_scipys(method: str, seed: int, n: int, ties: bool) -> 
     assert interval.n == n
 
 
-def test_rank_correlation_does_not_change_under_increasing_maps_and_the_other_does() -> None:
+def test_rank_correlation_does_not_change_under_increasing_maps() -> None:
     x, y = np.random.default_rng(0).normal(size=(2, 20))
     ranks = correlation_interval(x, y, "spearman")
     assert correlation_interval(np.exp(x), y**3, "spearman") == ranks
-    plain = correlation_interval(x, y)
-    assert correlation_interval(np.exp(x), y**3).estimate != pytest.approx(plain.estimate)
 
 
 @pytest.mark.parametrize("method", ["pearson", "spearman"])
@@ -144,21 +142,6 @@ def test_copies_of_a_query_make_no_interval_narrower() -> None:
     assert (copies.n, copies.estimate) == (200, pytest.approx(plain.estimate))
 
 
-def test_an_interval_over_clusters_covers_the_mean_where_values_of_a_cluster_are_alike() -> None:
-    generator = np.random.default_rng(1)
-    covered = 0
-    for _ in range(200):
-        clusters = np.repeat(np.arange(40), generator.integers(1, 9, 40))
-        values = generator.normal(0, 1, 40)[clusters] + generator.normal(0, 0.3, len(clusters))
-        interval = clustered_interval(values, clusters.tolist())
-        covered += interval.low <= 0 <= interval.high
-    assert covered >= 178  # 190 expected of a perfect interval; 40 clusters are few
-    with pytest.raises(ValueError, match="two clusters or more"):
-        clustered_interval([1.0, 2.0], ["a", "a"])
-    with pytest.raises(ValueError, match="each value needs a cluster"):
-        clustered_interval([1.0, 2.0], ["a"])
-
-
 def test_a_value_counts_as_much_in_a_large_cluster_as_in_a_small_one() -> None:
     """Against drawing clusters and laying their values end to end."""
     generator = np.random.default_rng(0)
@@ -173,6 +156,10 @@ def test_a_value_counts_as_much_in_a_large_cluster_as_in_a_small_one() -> None:
     assert interval.estimate == pytest.approx(values.mean())
     ends = np.percentile(means, [2.5, 97.5]).tolist()
     assert [interval.low, interval.high] == pytest.approx(ends, rel=0.02)
+    with pytest.raises(ValueError, match="two clusters or more"):
+        clustered_interval([1.0, 2.0], ["a", "a"])
+    with pytest.raises(ValueError, match="each value needs a cluster"):
+        clustered_interval([1.0, 2.0], ["a"])
 
 
 def test_numbers_of_runs_as_text_are_mean_and_interval_and_a_single_run_is_called_so() -> None:

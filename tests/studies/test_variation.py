@@ -35,7 +35,6 @@ def test_each_source_is_told_from_the_others(parts: tuple[float, ...]) -> None:
     assert sources["seeds"] == pytest.approx(np.hypot(seed, arithmetic), rel=0.25, abs=1e-9)
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_an_arm_differs_from_itself_by_nothing_whatever_the_seed() -> None:
     small = recipe("smoke", steps=2, batch_size=8, context_size=4)
     arm = {"architecture": "bi-encoder", "batches": "random"}

@@ -21,8 +21,6 @@ from cde.training.step import (
     tokens_in,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def batch(queries: int, hard: int, context: int, seed: int = 0) -> BatchTexts:
     generator = np.random.default_rng(seed)

@@ -27,8 +27,6 @@ from cde.training.processes import Processes
 from cde.training.runs import run_key, train
 from cde_studies.collections import pydocs
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SMALL: dict[str, Any] = {
     "layers": 1,
     "batch_size": 8,

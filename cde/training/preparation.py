@@ -108,7 +108,7 @@ class Preparation:
         return self._embedded(self.surrogate)
 
     @cached_property
-    def judging(self) -> tuple[Vectors, Vectors]:
+    def filter_vectors(self) -> tuple[Vectors, Vectors]:
         """The vectors by which the filter judges."""
         name = self.config.filter_surrogate
         if name in (None, self.config.surrogate):
@@ -220,7 +220,7 @@ class Preparation:
         """Which documents (and hard negatives) of these pairs leave each query's denominator."""
         config, columns = self.config, self._columns(rows)
         if config.filter_epsilon is not None or config.filter_threshold is not None:
-            queries, documents = self.judging[0][rows], self.judging[1][columns]
+            queries, documents = self.filter_vectors[0][rows], self.filter_vectors[1][columns]
             false = false_negatives(
                 queries, documents, config.filter_epsilon or 0.0, config.filter_threshold
             )

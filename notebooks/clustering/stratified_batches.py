@@ -377,9 +377,8 @@ plots.table(
 # compare, over collections, the gain with how much nearer the mean vector of the collection's
 # documents is to the nearest cluster's mean than to the mean of all passages.
 #
-# Whether clusters of
-# passages do better than those of queries is tested with layers alone (`day`): without them, both
-# means were on this page before.
+# Whether clusters of passages do better than those of queries is tested with layers alone (`day`):
+# without them, both means were on this page before.
 
 # %%
 from cde.intervals import run_interval
@@ -427,11 +426,11 @@ for of, one in runs.items():
 
 for of, one in by_amount.items():
     few, many = one.rows["pairs"].min(), one.rows["pairs"].max()
-    of_many, of_few = (
-        one.gain(*CLUSTERED, by=["seed", "set"], pairs=pairs) for pairs in (many, few)
-    )
-    named = f"profile {of}, {many:,} pairs minus {few:,}, {one.sets()} sets"
-    if few < many:
+    if few < many:  # where there are fewer pairs than were asked for, they are one amount
+        of_many, of_few = (
+            one.gain(*CLUSTERED, by=["seed", "set"], pairs=pairs) for pairs in (many, few)
+        )
+        named = f"profile {of}, {many:,} pairs minus {few:,}, {one.sets()} sets"
         claims.measure_runs("clustering-s33-scale", of_many - of_few, named, scale=of)
 for of in [one for one in near if one in runs]:
     both = near[of].rows.set_index("set")[["nearer"]]

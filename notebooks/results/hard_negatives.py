@@ -116,7 +116,6 @@ from cde_book.differences import difference_table, sweeps_at_profiles
 from cde_studies.sweeps import sweep
 
 BEFORE, CLUSTERED = "first phase alone", {"batches": "cluster"}
-NAMES = {BEFORE: BEFORE, **{count: f"{count} a query" for count in COUNTS}}
 
 
 def two_phases(of, name, first, arms):
@@ -136,7 +135,7 @@ def train_epochs(of, architecture, epochs):
 
 def train_negatives(of, second):
     """The second phase of a bi-encoder with each number of hard negatives."""
-    arms = {NAMES[count]: {**second, "hard_negatives": count} for count in COUNTS}
+    arms = {f"{count} a query": {**second, "hard_negatives": count} for count in COUNTS}
     return two_phases(of, BEFORE, {"architecture": "bi-encoder", **CLUSTERED}, arms)
 
 

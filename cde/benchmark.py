@@ -23,7 +23,7 @@ import mteb
 import numpy as np
 import pandas as pd
 from mteb._create_dataloaders import create_dataloader
-from mteb.abstasks import AbsTask, AbsTaskClassification, AbsTaskRetrieval
+from mteb.abstasks import AbsTask, AbsTaskRetrieval
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import ModelMeta
 from mteb.similarity_functions import cos_sim, pairwise_cos_sim
@@ -36,7 +36,6 @@ from cde.models import TASK_PREFIXES
 from cde.models.contextual import class_of, fingerprint
 from cde.models.weights import fetch_folder
 from cde.retrieval import Encoder, Ranker, as_encoder, rank, rerank
-from cde.retrieval.systems import is_ranker
 from cde.storage import content_hash
 from cde.validation import encoded
 
@@ -45,7 +44,6 @@ __all__ = [
     "UNKNOWN",
     "BenchmarkEncoder",
     "BenchmarkRanker",
-    "benchmark_model",
     "draw",
     "model_meta",
     "prefixes_of",
@@ -60,9 +58,7 @@ UNKNOWN = "unknown"
 _PUBLISHED = ("jxm/cde-small-v1", "jxm/cde-small-v2")
 
 
-def task_texts(
-    task: AbsTask, split: str, subset: str = "default", train: bool = False
-) -> list[str]:
+def task_texts(task: AbsTask, split: str, subset: str = "default") -> list[str]:
     """The texts of a task that a context may be drawn from, in their order."""
     if not task.data_loaded:
         task.load_data()
@@ -70,8 +66,6 @@ def task_texts(
         task.convert_v1_dataset_format_to_v2(num_proc=None)
         corpus = _split_of(task, split, subset)["corpus"]
         return _read(corpus, task.metadata, PromptType.document)
-    if train and isinstance(task, AbsTaskClassification):
-        split = task.train_split
     found = [
         text
         for column, kind in task._get_content_columns().items()
@@ -100,15 +94,14 @@ def _split_of(task: AbsTask, split: str, subset: str) -> Any:
     return splits[split]
 
 
-def draw(texts: Sequence[str], size: int, seed: int, replace: bool = False) -> list[str]:
+def draw(texts: Sequence[str], size: int, seed: int) -> list[str]:
     """Context documents of a task: `size` of its distinct texts, or all if there are fewer."""
     if not texts:
         raise ValueError("there is no text to draw a context from")
-    generator = np.random.default_rng(seed)
-    if replace:
-        return [texts[row] for row in generator.choice(len(texts), size)]
     distinct = list(dict.fromkeys(texts))
-    rows = generator.choice(len(distinct), min(size, len(distinct)), replace=False)
+    rows = np.random.default_rng(seed).choice(
+        len(distinct), min(size, len(distinct)), replace=False
+    )
     return [distinct[row] for row in np.sort(rows)]
 
 
@@ -295,20 +288,6 @@ class BenchmarkEncoder(BenchmarkRanker):
     def _prefixes(self, metadata: TaskMetadata) -> Mapping[str, str]:
         """The prefixes of the context's documents."""
         return prefixes_of(metadata)
-
-
-def benchmark_model(
-    encoder: Any, name: str, made: type[BenchmarkEncoder] = BenchmarkEncoder, **options: Any
-) -> BenchmarkEncoder | BenchmarkRanker:
-    """Anything that searches, as a model of mteb; an encoder is `made` with the options."""
-    if is_ranker(encoder) and not isinstance(encoder, Encoder):
-        if options.get("context") not in (None, "none"):
-            raise ValueError(
-                f"context {options['context']!r} does not fit: {type(encoder).__name__} ranks "
-                "without an encoder"
-            )
-        return BenchmarkRanker(encoder, name)
-    return made(encoder, name, **options)
 
 
 def _metadata(

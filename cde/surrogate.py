@@ -175,14 +175,7 @@ class VectorStore:
             connection.text_factory = bytes  # a damaged row may claim to hold text
             connection.execute(f"PRAGMA page_size = {_PAGE}")  # of a new file; no other heeds it
             self._opened = _inode(self.path)
-            (found,) = connection.execute("PRAGMA user_version").fetchone()
-            if found == 0:
-                with connection:  # perhaps another process is faster
-                    connection.execute("BEGIN IMMEDIATE")
-                    connection.execute(_TABLE)
-                    connection.execute(f"PRAGMA user_version = {FORMAT}")
-            elif found != FORMAT:
-                raise _Unfit(f"it has format {found}, expected {FORMAT}")
+            connection.execute(_TABLE)  # where another process was not faster
             self._opened = _inode(self.path)
         return self._connection
 
@@ -214,7 +207,7 @@ class VectorStore:
 
 
 class _Unfit(Exception):
-    """A file of another format, or one whose parts do not fit each other."""
+    """A file whose parts do not fit each other."""
 
 
 def _key(text: str) -> bytes:
@@ -284,7 +277,7 @@ class Surrogate(SentenceMethods):
     Example:
         >>> surrogate = Surrogate(max_tokens=32, precision="float32", device="cpu")
         >>> surrogate
-        Surrogate(minilm: max_tokens 32, float32, cpu)
+        Surrogate('minilm', max_tokens=32)
         >>> vectors = surrogate.embed(["red boats", "scarlet ships"])
         >>> vectors.shape, bool(vectors[0] @ vectors[1] > 0.5)
         ((2, 384), True)
@@ -311,8 +304,8 @@ class Surrogate(SentenceMethods):
         self.cache = checked_switch(cache, "cache")
 
     def __repr__(self) -> str:
-        cut = "" if self.max_tokens is None else f"max_tokens {self.max_tokens}, "
-        return f"Surrogate({self.name}: {cut}{self.precision}, {self.device})"
+        cut = "" if self.max_tokens is None else f", max_tokens={self.max_tokens}"
+        return f"{type(self).__name__}({self.name!r}{cut})"
 
     def __getstate__(self) -> dict[str, Any]:
         # a pickle has the settings; whoever reads it loads the model again
@@ -376,10 +369,6 @@ class Surrogate(SentenceMethods):
                 self.sentence_model.save_pretrained(str(folder), create_model_card=False)
                 weights = folder_hash(folder)
         return content_hash([weights, str(self.max_tokens), self.precision])
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of texts, `(n, dim)` float32, in their order."""
-        return self._vectors(texts, "")
 
     def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
         texts = encodable(texts)

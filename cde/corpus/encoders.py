@@ -84,25 +84,13 @@ def embedded(
     return np.ascontiguousarray(encoded(encoder, texts, role, dim), dtype=np.float32)
 
 
-def describe(encoder: Any) -> str:
-    """An encoder in a few words, for a line of text."""
-    if isinstance(encoder, BM25):
-        return called(encoder)
-    from cde.surrogate import Surrogate
-
-    if type(encoder) is Surrogate:
-        limit = "" if encoder.max_tokens is None else f", max_tokens={encoder.max_tokens}"
-        return f"Surrogate({encoder.name!r}{limit})"
-    return called(encoder)
-
-
 def record_of(encoder: Model) -> dict[str, Any]:
     """What identifies an encoder, as JSON: its kind, its settings, its fingerprint."""
-    record: dict[str, Any] = {"kind": "other", "name": describe(encoder), "fingerprint": None}
+    record: dict[str, Any] = {"kind": "other", "name": called(encoder), "fingerprint": None}
     if isinstance(encoder, BM25):
         settings = {"k1": encoder.k1, "b": encoder.b}
         mark = content_hash(["bm25", json.dumps(settings)])
-        name = describe(BM25(k1=encoder.k1, b=encoder.b))
+        name = called(BM25(k1=encoder.k1, b=encoder.b))
         return record | {"kind": "bm25", "name": name, "fingerprint": mark} | settings
     from cde.adaptation import AdaptedEncoder
     from cde.models.contextual import CorpusEncoder, fingerprint
@@ -155,8 +143,6 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
     from cde.surrogate import Surrogate
 
     precision: Any = record.get("precision", "auto")
-    if precision == "int8":
-        raise ValueError("it was built in int8, which is gone: build it again from its texts")
     give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
     encoder: Model
     if kind == "adapted":

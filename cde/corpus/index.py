@@ -19,15 +19,7 @@ import pandas as pd
 
 from cde import retrieval  # whose parts are loaded on first use: a search by words needs no torch
 from cde.corpus.chunks import OnLong, limit_of, passages
-from cde.corpus.encoders import (
-    Model,
-    checked_encoder,
-    describe,
-    embedded,
-    record_of,
-    require_same,
-    restored,
-)
+from cde.corpus.encoders import Model, checked_encoder, embedded, record_of, require_same, restored
 from cde.corpus.files import LeftOut, Source, named_documents, read_and_warn, read_source
 from cde.corpus.table import (
     Document,
@@ -45,7 +37,7 @@ from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.progress import progress
 from cde.storage import folder_hash, set_aside
-from cde.validation import Vectors, checked_path, checked_whole, encodable, shown
+from cde.validation import Vectors, called, checked_path, checked_whole, encodable, shown
 
 __all__ = ["Changes", "Index", "Status"]
 
@@ -348,7 +340,7 @@ class Index:
         rows = self._read_rows()
         several = f" in {len(rows):,} passages" if rows.most_passages > 1 else ""
         of = f"{len(self):,} documents{several}, {rows.vectors.shape[1]} dimensions"
-        return f"Index({of}; {describe(self.encoder)})"
+        return f"Index({of}; {called(self.encoder)})"
 
     @property
     def encoder(self) -> Model:
@@ -395,7 +387,7 @@ class Index:
             documents=len(self),
             passages=len(rows),
             dim=rows.vectors.shape[1],
-            model=describe(encoder),
+            model=called(encoder),
             fingerprint=self._record["fingerprint"] or "",
             source=self._source.path,
             context=getattr(encoder, "drawn", ""),
@@ -686,7 +678,7 @@ class Index:
     def _require_unchanged_encoder(self) -> None:
         if record_of(self.encoder)["fingerprint"] != self._record["fingerprint"]:
             raise ValueError(
-                f"{describe(self.encoder)} has changed since the documents were embedded (was it "
+                f"{called(self.encoder)} has changed since the documents were embedded (was it "
                 "trained?): make a new index with it"
             )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import string
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from inspect import signature
@@ -36,14 +35,6 @@ __all__ = ["ContextualEncoder", "CorpusEncoder"]
 
 #: which documents the null context is, in words
 NULL_CONTEXT = "null context"
-
-
-def random_texts(count: int, seed: int | np.random.Generator = 0) -> list[str]:
-    """Texts of twelve words of two to eight random letters: a context that says nothing."""
-    drawn_by = seed if isinstance(seed, np.random.Generator) else checked_whole(seed, "seed", 0)
-    generator, letters = np.random.default_rng(drawn_by), np.array(list(string.ascii_lowercase))
-    lengths = generator.integers(2, 9, (checked_whole(count, "count", 0), 12))
-    return [" ".join("".join(generator.choice(letters, size)) for size in row) for row in lengths]
 
 
 def draw_context(
@@ -548,7 +539,6 @@ def load_published(
     contextual_config: Mapping[str, Any],
     backbone_config: Mapping[str, Any] | None = None,
     variant: str = "hub",
-    first_backbone_config: Mapping[str, Any] | None = None,
 ) -> ContextualEncoder:
     """A contextual encoder from published weights and configs, in evaluation mode.
 
@@ -558,15 +548,14 @@ def load_published(
     Args:
         state_dict: tensors under their published names.
         contextual_config: the published `config.json` as a dictionary.
-        backbone_config: config of both backbones, or of the second, in published keys; by default
-            what is known of the name in `contextual_config`.
+        backbone_config: config of both backbones in published keys; by default what is known of
+            the names in `contextual_config`.
         variant: "hub", "train" or "v2": which of the authors' forward passes to run (see
             `cde.models.VARIANTS`).
-        first_backbone_config: config of the first stage, where it differs.
     """
     from cde.models.published import published_config, published_names, to_ours
 
-    config = published_config(contextual_config, backbone_config, variant, first_backbone_config)
+    config = published_config(contextual_config, backbone_config, variant)
     model = ContextualEncoder(config)
     names = published_names(config, model.state_dict())
     tensors = model.with_tied(to_ours(config, names, state_dict))

@@ -53,10 +53,9 @@ _BETA, _SIGMA = 10.0, 1.5
 class ContextReader(nn.Module):
     """Reads context vectors into text tokens, through a gate that starts at zero."""
 
-    def __init__(self, dim: int, matched: bool = True) -> None:
+    def __init__(self, dim: int) -> None:
         super().__init__()
         width = min(_WIDTH, dim)
-        self.matched = matched
         self.query, self.key = nn.Linear(dim, width), nn.Linear(dim, width)
         self.value = nn.Linear(dim, dim, bias=False)
         self.direction = nn.Parameter(torch.randn(dim) / 2 / _PACE)
@@ -67,8 +66,6 @@ class ContextReader(nn.Module):
     @torch.no_grad()
     def match(self, words: Tensor) -> None:
         """Let queries and keys whiten these vectors, in their first principal components."""
-        if not self.matched:
-            return
         words = words.float()
         mean = words.mean(dim=0)
         variances, directions = torch.linalg.eigh(torch.cov(words.T))
@@ -185,7 +182,7 @@ class SecondStage(nn.Module):
             _two_layers(dim, dim, nn.ReLU()) if config.output_projection else None
         )
         gated = config.attention == "gated"
-        self.reader = ContextReader(dim, config.matched) if gated else None
+        self.reader = ContextReader(dim) if gated else None
         null = config.null_token and not gated  # a gated reader has nothing to read there
         self.null_embedding = nn.Parameter(torch.empty(dim).normal_(std=0.02)) if null else None
         self.attention: dict[str, Any] = {"implementation": "sdpa"}
@@ -295,21 +292,16 @@ class SecondStage(nn.Module):
 
     def as_tokens(self, context: Tensor, batch: int) -> Tensor:
         """Context vectors as tokens, `(1, J, dim)` if texts share them, else `(batch, J, dim)`."""
-        per_document, dim = self.config.vectors_per_document, self.dim
-        shared = 2 if per_document == 1 else 3
-        if context.ndim not in (shared, shared + 1) or context.shape[-1] != dim:
-            part = "" if per_document == 1 else f"{per_document}, "
+        per_document = self.config.vectors_per_document
+        each = (self.dim,) if per_document == 1 else (per_document, self.dim)
+        shared = context.ndim == 1 + len(each)
+        if not (shared or context.ndim == 2 + len(each)) or context.shape[-len(each) :] != each:
+            each_text = ", ".join(map(str, each))
             raise ValueError(
-                f"the context must be of shape (documents, {part}{dim}), or (batch, documents, "
-                f"{part}{dim}) with one context a text; it is of shape {tuple(context.shape)}"
+                f"the context must be of shape (documents, {each_text}), or (batch, documents, "
+                f"{each_text}) with one context a text; it is of shape {tuple(context.shape)}"
             )
-        if per_document > 1 and context.shape[-2] != per_document:
-            raise ValueError(
-                f"the model takes {per_document} vectors a context document; this context has "
-                f"{context.shape[-2]}"
-            )
-        tokens = context[None] if context.ndim == shared else context
-        tokens = tokens.flatten(1, 2) if per_document > 1 else tokens
+        tokens = (context[None] if shared else context).flatten(1, -2)
         _check_contexts(len(tokens), batch)
         return tokens
 
@@ -377,7 +369,7 @@ class SecondStage(nn.Module):
 
     def match_reader(self) -> None:
         """Fit a gated reader's queries and keys to the backbone's word embeddings of now."""
-        if self.reader is not None:
+        if self.reader is not None and self.config.matched:
             words = self.backbone.config.vocab_size
             every = torch.arange(words, device=self.backbone.device)[:, None]
             with torch.no_grad():

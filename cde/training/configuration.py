@@ -223,8 +223,3 @@ class TrainConfig:
             for name, value in asdict(self).items()
             if name not in _LATER or name in given
         }
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
-        """The config of a dictionary."""
-        return cls(**values)

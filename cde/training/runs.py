@@ -169,7 +169,7 @@ class Run:
         return cls(
             values["key"],
             folder,
-            TrainConfig.from_dict(values["config"]),
+            TrainConfig(**values["config"]),
             pd.DataFrame(values["metrics"]),
             values["provenance"],
             values["data"],

@@ -144,7 +144,7 @@ class Recipe:
             "seed": seed,
         }
         length = {"steps": steps, "warmup_steps": steps // 10}
-        return train(TrainConfig.from_dict({**settings, **length, **phase}), self.supervised_pairs)
+        return train(TrainConfig(**{**settings, **length, **phase}), self.supervised_pairs)
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
         """What a record of this recipe depends on: the config, the test sets' sizes, and the
@@ -292,7 +292,7 @@ def recipe(profile: str, **changes: Any) -> Recipe:
         and not is_available("pairs/*")
     ):
         given["data"] = "pydocs"
-    config = TrainConfig.from_dict({**values["first"], **given})
+    config = TrainConfig(**{**values["first"], **given})
     return Recipe(profile, config, tuple(values["sizes"]), values["second"])
 
 

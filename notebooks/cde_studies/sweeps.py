@@ -19,6 +19,7 @@ Cost: that of the runs, and of 2 to 30 seconds a set, model and context on two c
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -168,10 +169,15 @@ def context_texts(
         rows = generator.choice(len(documents), min(_FEW, len(documents)), replace=False)
         return [documents[row] for row in rows]
     if context == "strings":
-        from cde.models.contextual import random_texts
-
         return random_texts(model.config.context_size, generator)
     return documents
+
+
+def random_texts(count: int, seed: int | np.random.Generator = 0) -> list[str]:
+    """Texts of twelve words of two to eight random letters: a context that says nothing."""
+    generator, letters = np.random.default_rng(seed), np.array(list(string.ascii_lowercase))
+    lengths = generator.integers(2, 9, (count, 12))
+    return [" ".join("".join(generator.choice(letters, size)) for size in row) for row in lengths]
 
 
 def sweep(

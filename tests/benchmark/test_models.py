@@ -16,9 +16,8 @@ from mteb.types import PromptType
 from sentence_transformers import SentenceTransformer
 
 import cde
-from cde.benchmark import BenchmarkEncoder, BenchmarkRanker, benchmark_model, draw, task_texts
+from cde.benchmark import BenchmarkEncoder, BenchmarkRanker, draw, task_texts
 from cde.models import TASK_PREFIXES
-from cde.models.contextual import random_texts
 from cde.retrieval import rank, rerank, score_queries
 from cde.surrogate import minilm_folder
 from cde_studies.benchmark.evaluation import (
@@ -26,9 +25,11 @@ from cde_studies.benchmark.evaluation import (
     WRAPPER,
     Protocol,
     StudiedEncoder,
+    benchmark_model,
     evaluate_tasks,
 )
 from cde_studies.benchmark.offline import offline_tasks
+from cde_studies.sweeps import random_texts
 from tests.tiny_encoders import bi_encoder, contextual
 
 SMALL = {"share": 0.06}
@@ -172,8 +173,9 @@ def test_texts_to_train_and_to_test_a_classifier_on_share_one_context(
     model = StudiedEncoder(contextual(), "tiny", tasks=[of], protocol=protocol)
     mteb.evaluate(model, of, cache=None, co2_tracker=False, show_progress_bar=False)
     assert list(model.drawn) == [("DocstringPackageClassification", "test", "default")]
-    assert set(*model.drawn.values()) <= set(task_texts(of, "test", train=split == "train"))
-    assert not set(*model.drawn.values()) & set(task_texts(of, "test", train=split == "test"))
+    assert set(*model.drawn.values()) <= set(task_texts(of, split))
+    other = "test" if split == "train" else "train"
+    assert not set(*model.drawn.values()) & set(task_texts(of, other))
 
 
 class Listener:

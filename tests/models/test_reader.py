@@ -75,10 +75,14 @@ def test_a_matched_reader_whitens() -> None:
         mean = part(words).detach().mean(dim=0)
         torch.testing.assert_close(mean, torch.zeros(12), atol=1e-3, rtol=0)
     assert torch.equal(reader.query.weight, reader.key.weight)
-    unmatched = ContextReader(12, matched=False)
-    before = unmatched.query.weight.clone()
-    unmatched.match(words)
-    assert torch.equal(unmatched.query.weight, before)
+
+
+@pytest.mark.parametrize("matched", [True, False])
+def test_queries_and_keys_of_a_reader_start_alike_if_they_are_matched(matched: bool) -> None:
+    settings = {"first_stage_layers": 0, "attention": "gated", "matched": matched}
+    reader = ContextualEncoder.from_backbone("minilm", 1, **settings).second_stage.reader
+    assert reader is not None
+    assert torch.equal(reader.query.weight, reader.key.weight) == matched
 
 
 def test_a_matched_start_tells_how_many_documents_hold_a_word() -> None:

@@ -56,7 +56,7 @@ def main(task: Path, out: Path) -> None:
     if rank and told.get("vectors"):
         compute_otherwise()
     other = {"seed": told["seed"]} if rank and "seed" in told else {}
-    run = train(TrainConfig.from_dict({**told["config"], **other}))
+    run = train(TrainConfig(**{**told["config"], **other}))
     texts = ["a red boat", "how a list is sorted"]
     answer = {
         "losses": run.metrics["loss"].tolist(),

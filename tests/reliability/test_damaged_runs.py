@@ -206,7 +206,7 @@ sys.path[:0] = {paths!r}
 import test_damaged_runs
 from cde.training.runs import train
 import cde
-config = cde.TrainConfig.from_dict({config!r})
+config = cde.TrainConfig(**{config!r})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
 train(config, test_damaged_runs.PAIRS)

@@ -109,16 +109,6 @@ def test_rows_of_another_models_file_are_not_believed(private_cache: Path) -> No
     assert (vectors == VECTORS).all() and messages
 
 
-def test_a_file_of_another_format_is_set_aside(private_cache: Path) -> None:
-    path = filled()
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 77")
-    connection.close()
-    vectors, messages = called()
-    assert (vectors == VECTORS).all()
-    assert "it has format 77, expected 2" in messages[0]
-
-
 @pytest.mark.parametrize("library", ["torch", "transformers", "tokenizers"])
 def test_another_version_of_what_computes_has_a_file_of_its_own(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch, library: str

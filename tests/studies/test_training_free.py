@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 import cde
 from cde.adaptation import AdaptedEncoder, Shift, unit
 from cde.data import Pairs
-from cde.models.contextual import random_texts
 from cde_studies.motivation.training_free import (
     CorpusMeans,
     _asked,
@@ -23,6 +22,7 @@ from cde_studies.motivation.training_free import (
     _without,
     search_all,
 )
+from cde_studies.sweeps import random_texts
 
 DIM = 12
 WORDS = [f"{first}{second}" for first in "bcdfgh" for second in "aeiou"]

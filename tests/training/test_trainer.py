@@ -370,7 +370,7 @@ def test_settings_come_back_from_json_and_later_ones_leave_older_runs_their_addr
     told = TrainConfig().to_dict()
     assert "null_share" not in told and "context_from" not in told
     for config in (TrainConfig(**SMALL), TrainConfig(null_share=0.1, context_from="fixed")):
-        assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+        assert TrainConfig(**json.loads(json.dumps(config.to_dict()))) == config
 
 
 def test_the_hard_negatives_of_a_run_are_documents_near_to_its_queries(pairs: Pairs) -> None:

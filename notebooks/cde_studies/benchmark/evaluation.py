@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal
 
 import datasets
 import mteb
+import numpy as np
 import pandas as pd
 from mteb.abstasks import AbsTask, AbsTaskClassification
 from mteb.abstasks.task_metadata import TaskMetadata
@@ -33,16 +34,18 @@ from cde.benchmark import (
     SEARCHED,
     UNKNOWN,
     BenchmarkEncoder,
-    benchmark_model,
+    BenchmarkRanker,
     draw,
     prefixes_of,
     task_texts,
 )
 from cde.data.readers import notice_being_offline
 from cde.models import TASK_PREFIXES
-from cde.models.contextual import random_texts
 from cde.progress import progress
+from cde.retrieval import Encoder
+from cde.retrieval.systems import is_ranker
 from cde.storage import content_hash
+from cde_studies.sweeps import random_texts
 
 
 @dataclass(frozen=True)
@@ -93,14 +96,18 @@ class StudiedEncoder(BenchmarkEncoder):
             texts = self._other_texts(metadata)
         else:
             texts = self._own_texts(metadata, split, subset, given)
-        return draw(texts, size, self.seed, self.protocol.replace)
+        if self.protocol.replace:
+            rows = np.random.default_rng(self.seed).choice(len(texts), size)
+            return [texts[row] for row in rows]
+        return draw(texts, size, self.seed)
 
     def _own_texts(
         self, metadata: TaskMetadata, split: str, subset: str, given: list[str]
     ) -> list[str]:
         task = self._known(metadata.name)
         if isinstance(task, AbsTaskClassification):
-            return task_texts(task, split, subset, train=self.protocol.split == "train")
+            trained = self.protocol.split == "train"
+            return task_texts(task, task.train_split if trained else split, subset)
         if self.protocol.inputs == "first call":
             return given
         return super()._own_texts(metadata, split, subset, given)
@@ -122,6 +129,18 @@ class StudiedEncoder(BenchmarkEncoder):
     def _prefixes(self, metadata: TaskMetadata) -> Mapping[str, str]:
         by_task = self.protocol.prefix == "task"
         return prefixes_of(metadata) if by_task else TASK_PREFIXES["retrieval"]
+
+
+def benchmark_model(encoder: Any, name: str, **options: Any) -> StudiedEncoder | BenchmarkRanker:
+    """Anything that searches, as a model of mteb; an encoder with the options."""
+    if is_ranker(encoder) and not isinstance(encoder, Encoder):
+        if options.get("context") not in (None, "none"):
+            raise ValueError(
+                f"context {options['context']!r} does not fit: {type(encoder).__name__} ranks "
+                "without an encoder"
+            )
+        return BenchmarkRanker(encoder, name)
+    return StudiedEncoder(encoder, name, **options)
 
 
 def evaluate_tasks(
@@ -158,9 +177,7 @@ def evaluate_tasks(
         for seed in range(1 if context in ("none", "null") else draws)
     ]
     for context, seed in progress(jobs, f"mteb: {name}", unit="contexts"):
-        model = benchmark_model(
-            encoder, name, StudiedEncoder, context=context, seed=seed, **options
-        )
+        model = benchmark_model(encoder, name, context=context, seed=seed, **options)
         used = (model.mteb_model_meta.experiment_kwargs or {}).get("context", "none")
         for task in tasks:
             of = task.metadata

@@ -148,7 +148,7 @@ def _start(path: Path, count: int) -> None:
 def _work(path: Path) -> None:
     """What each process does: its part of every arm; the first writes down what was found."""
     given = json.loads(path.read_text())
-    task = Task(**{**given, "config": TrainConfig.from_dict(given["config"])})
+    task = Task(**{**given, "config": TrainConfig(**given["config"])})
     processes = Processes.connect()
     test = load_retrieval("pydocs/networkx").shrink(task.documents, task.queries, 0)
     pairs = load_pairs("pydocs").sample(task.pairs, 0)

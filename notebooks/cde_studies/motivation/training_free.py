@@ -42,13 +42,13 @@ from numpy.typing import NDArray
 from cde.adaptation import LinearReader, Shift, tempered, unit
 from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval
 from cde.lexical import BM25
-from cde.models.contextual import random_texts
 from cde.progress import progress
 from cde.retrieval import evaluate
 from cde_studies.collections import manuals
 from cde_studies.motivation.linear_readers import fit_reader, save_reader
 from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.recipes import COLLECTIONS
+from cde_studies.sweeps import random_texts
 
 Vectors = NDArray[np.float32]
 

@@ -38,7 +38,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_suffix(".yml")
-FIELDS = {"id", "what", "file", "old", "new", "tests"}
+FIELDS = {"id", "what", "old", "new", "tests"}
 #: what the tests need of the repository
 COPIED = ("cde", "tests", "book", "notebooks", "pyproject.toml", "README.md", "_toc.yml")
 #: loaded before the forks: most of what the tests wait for otherwise
@@ -103,10 +103,13 @@ def read_faults(path: Path = LIST) -> list[Fault]:
         ValueError: an entry with other fields than a fault has, or an id that occurs twice.
     """
     faults = []
-    for entry in yaml.safe_load(path.read_text(encoding="utf-8")):
-        if set(entry) != FIELDS:
-            raise ValueError(f"{path}: {entry.get('id')} must have the fields {sorted(FIELDS)}")
-        faults.append(Fault(**{**entry, "tests": tuple(entry["tests"])}))
+    for file, entries in yaml.safe_load(path.read_text(encoding="utf-8")).items():
+        for entry in entries:
+            if set(entry) != FIELDS:
+                raise ValueError(f"{path}: {entry.get('id')} must have the fields {sorted(FIELDS)}")
+            tests = entry["tests"]
+            several = (tests,) if isinstance(tests, str) else tuple(tests)
+            faults.append(Fault(**{**entry, "file": file, "tests": several}))
     if twice := [name for name, count in Counter(one.id for one in faults).items() if count > 1]:
         raise ValueError(f"{path}: ids that occur twice: {', '.join(twice)}")
     return faults

@@ -15,8 +15,6 @@ from cde_book.checkout import PACKAGES, python_path
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTER = """# %% [markdown]
 # # The chapter {name}
-#
-# *The answer stands in the last cells, and here on the rendered page.*
 
 # %%
 from cde_book.parameters import Profile, Seed

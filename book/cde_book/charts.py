@@ -7,7 +7,7 @@ words what it has drawn: `cde_book.plots.show` makes the alternative text of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -17,7 +17,8 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from cde.intervals import Interval
-from cde_book.plots import COLORS, INK, MARKERS, MUTED, Series, describe, in_words
+from cde_book.markup import Box
+from cde_book.plots import COLORS, INK, MARKERS, MUTED, Series, describe, figure, in_words, show
 
 #: a value that others have found, beside ours
 _HOLLOW: dict[str, Any] = {
@@ -286,9 +287,43 @@ def _row(name: str, row: pd.Series[float]) -> Series:
     return Series(name, " to ".join(text for _, text in words), *words)
 
 
+def show_forest(
+    intervals: Mapping[Any, Any],
+    names: Sequence[str],
+    xlabel: str,
+    caption: str,
+    answers: str,
+    bound: float | None = 0.0,
+    marks: Mapping[Any, float] | None = None,
+    lead: bool = False,
+    beside: Mapping[Any, Any] | None = None,
+) -> Box:
+    """Show intervals one below the other (`forest`) with the numbers behind them, and further
+    columns of these. A key is a row's name, or the parts of it that `names` names; `marks`, by the
+    same keys, are the paper's values.
+    """
+    label = {key: ", ".join(key) if isinstance(key, tuple) else key for key in intervals}
+    lines = {label[key]: one for key, one in intervals.items()}
+    series = max((len(one) for one in intervals.values() if isinstance(one, Mapping)), default=1)
+    with figure(width=7.2, height=1.2 + (0.18 + 0.1 * series) * len(lines)) as (drawing, axis):
+        papers = {label[key]: mark for key, mark in (marks or {}).items()}
+        forest(axis, lines, xlabel, bound, papers)
+    data = interval_table(intervals, names, "estimate").assign(**(beside or {}))
+    if marks:
+        data["the paper"] = [marks.get(key) for key in intervals]
+    return show(drawing, caption, data, answers, lead)
+
+
 def interval_table(
-    intervals: Mapping[tuple[Any, ...], Interval], names: Sequence[str], estimate: str
+    intervals: Mapping[Any, Any], names: Sequence[str], estimate: str
 ) -> pd.DataFrame:
-    """The numbers behind a figure with intervals."""
-    rows = [(*key, one.estimate, one.low, one.high, one.n) for key, one in intervals.items()]
+    """The numbers behind a figure with intervals, which may be by several keys, one in another."""
+    rows = [(*keys, one.estimate, one.low, one.high, one.n) for keys, one in _flat(intervals)]
     return pd.DataFrame(rows, columns=[*names, estimate, "low", "high", "n"])
+
+
+def _flat(intervals: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Interval]]:
+    for key, one in intervals.items():
+        keys = key if isinstance(key, tuple) else (key,)
+        below = _flat(one) if isinstance(one, Mapping) else [((), one)]
+        yield from (((*keys, *more), interval) for more, interval in below)

@@ -13,12 +13,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from cde.intervals import Interval, interval_text, run_interval, table_interval
+from cde.intervals import Interval, interval_text, table_interval
 from cde_book.account import account
 from cde_book.ledger import gates, ledger
 from cde_book.markup import Box, render
 from cde_book.run_mode import this_run
 from cde_book.verdicts import VERDICTS, Measurement, Reading, Role, Verdict, decide, outcome
+from cde_studies.intervals import mean_of_runs
 
 
 def gate(name: str, value: float | None, what: str, scale: str | None = None) -> Reading:
@@ -31,7 +32,7 @@ def gate(name: str, value: float | None, what: str, scale: str | None = None) ->
 
 
 def measure(
-    claim: str, interval: Interval, what: str, role: Role = "test", scale: str | None = None
+    claim: str, interval: Interval, what: str, role: Role | bool = "test", scale: str | None = None
 ) -> Measurement:
     """Enter a measurement in this chapter's account; `verdicts` shows the account."""
     if claim not in ledger():
@@ -48,8 +49,9 @@ def measure(
     return made
 
 
-def _counted(role: Role) -> Role:
-    """What a measurement counts as: a test at the profile `smoke` is a rehearsal."""
+def _counted(role: Role | bool) -> Role:
+    """What a measurement counts as, true for a test; at the profile `smoke` that is a rehearsal."""
+    role = role if isinstance(role, str) else "test" if role else "exploratory"
     return "rehearsal" if role == "test" and account.profile == "smoke" else role
 
 
@@ -57,7 +59,7 @@ def measure_runs(
     claim: str,
     values: ArrayLike | pd.Series[float],
     what: str,
-    role: Role = "test",
+    role: Role | bool = "test",
     scale: str | None = None,
 ) -> Interval:
     """Enter the numbers of training runs with the interval that decides: over seeds and collections
@@ -65,15 +67,13 @@ def measure_runs(
     """
     if isinstance(values, pd.Series) and values.index.nlevels > 1:
         values = values.dropna()
-        interval, runs = table_interval(values), values.index.get_level_values(0).nunique()
+        interval = table_interval(values) or mean_of_runs(values)
+        runs = values.index.get_level_values(0).nunique()
     else:
-        values = np.asarray(values, dtype=np.float64).ravel()
-        runs = len(values)
-        interval = run_interval(values) if runs > 1 else None
-    if interval is None:
-        one = float(np.asarray(values)[0])
-        interval = Interval(one, one, one, 1, "one run: no interval")
-        what = f"{what} (one run: no interval)"
+        interval = mean_of_runs(values)
+        runs = interval.n
+    if interval.n == 1:
+        what = f"{what} ({interval.method})"
     if runs == 1 and _counted(role) == "test":
         role = "exploratory"
     measure(claim, interval, what, role, scale)
@@ -86,18 +86,10 @@ def measure_fresh_runs(claim: str, values: pd.Series[float], what: str, first: i
     """
     fresh, seen = values[values.index >= first], values[values.index < first]
     if len(fresh) < 2:
-        role: Role = "test" if account.profile == "smoke" else "exploratory"
-        return measure_runs(claim, values, what, role)
+        return measure_runs(claim, values, what, account.profile == "smoke")
     if len(seen) > 1:
         measure_runs(claim, seen, what, "exploratory")
     return measure_runs(claim, fresh, what)
-
-
-def verdict(claim: str) -> str:
-    """The verdict from what this chapter has measured; with its scale, if not the page's."""
-    decided = _decided(claim)
-    elsewhere = decided.scale not in ("", account.profile)
-    return f"{decided.verdict} (at {decided.scale})" if elsewhere else decided.verdict
 
 
 def reason(claim: str) -> str:
@@ -111,9 +103,11 @@ def by_verdict(claim: str, holds: str, contradicted: str, otherwise: str) -> str
 
 
 def shown(found: Interval | float, digits: int = 1) -> str:
-    """An estimate with its interval, for a sentence; of a number alone, that."""
+    """An estimate with its interval, for a sentence; of a number or a run alone, that."""
     if isinstance(found, Interval):
-        return interval_text(found.estimate, found.low, found.high, digits)
+        if found.n > 1:
+            return interval_text(found.estimate, found.low, found.high, digits)
+        found = found.estimate
     return f"{round(found, digits) + 0.0:.{digits}f}"  # no "-0.0"
 
 

@@ -14,8 +14,9 @@ from typing import Any
 import pandas as pd
 
 from cde.intervals import Interval, smallest_effect
-from cde_book import charts, plots
+from cde_book import charts
 from cde_book.account import account
+from cde_book.markup import Box
 from cde_book.page import show_source
 from cde_book.records import records_at_other_profiles
 from cde_book.run_mode import this_run
@@ -63,21 +64,38 @@ def difference_table(
     return pd.DataFrame(lines)
 
 
-def draw_differences(
-    runs: Mapping[str, Sweep], differences: Differences, /, **common: Any
-) -> tuple[Any, pd.DataFrame]:
-    """The differences one below the other, a dot alone without an interval, and their numbers."""
+def show_differences(
+    runs: Mapping[str, Sweep],
+    differences: Differences,
+    caption: str,
+    answers: str,
+    /,
+    marks: Mapping[str, float] | None = None,
+    lead: bool = False,
+    **common: Any,
+) -> Box:
+    """Show the differences one below the other, a dot alone without an interval, with the numbers
+    of `difference_table`; `marks` are the paper's, by the name of the difference.
+    """
     found: dict[tuple[str, str], Interval] = {}
     for profile, sweep in runs.items():
         for name, pair in differences.items():
             if not isinstance(one := difference(sweep, pair, **common), Interval):
                 one = Interval(one, one, one, 1, "no interval")
             if not math.isnan(one.estimate):
-                found[profile, name] = one
-    with plots.figure(width=7.2, height=1.1 + 0.3 * len(found)) as (drawing, axis):
-        lines = {f"{name} ({profile})": interval for (profile, name), interval in found.items()}
-        charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0)
-    return drawing, charts.interval_table(found, ["profile", "difference"], "points")
+                found[name, profile] = one
+    papers = {key: marks[key[0]] for key in found if key[0] in marks} if marks else None
+    table = difference_table(runs, differences, **common)
+    return charts.show_forest(
+        found,
+        ["difference", "profile"],
+        "points of NDCG@10 out of domain",
+        caption,
+        answers,
+        marks=papers,
+        lead=lead,
+        beside=table[["seen with 80 % power", "seeds", "sets"]].to_dict("series"),
+    )
 
 
 def deciding(

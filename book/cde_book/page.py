@@ -22,6 +22,7 @@ import pandas as pd
 from IPython import get_ipython
 from IPython.display import Markdown, display
 
+from cde.data import is_available
 from cde.hardware import describe
 from cde.provenance import account as data_account
 from cde.provenance import commit, libraries, now
@@ -97,6 +98,8 @@ def settings(
         values[name] = value
     if profile == "smoke":  # its numbers are compared between machines
         os.environ.setdefault("CDE_PRECISION", "float32")
+    if names.get("long_run") and not is_available("pairs/*"):
+        raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
     show_configurations_as_tables()
     named = ("profile", "seed", *values)
     given = {name: names[name] for name in named if names.get(name) is not None}

@@ -23,8 +23,6 @@ from cde_book.reference import names_used, reference_pages
 from cde_book.strip import strip
 from cde_book.thumbnails import chapter_figures, write_changed, write_figures
 
-#: what a chapter's page says until it has run
-PLACEHOLDER = "*The answer stands in the last cells, and here on the rendered page.*"
 #: the output of the cell that makes the answer
 GLUED = "```{glue:md} answer\n:format: myst\n```"
 #: where `book/_ext/answer_first.py` puts the figure that shows the answer
@@ -37,7 +35,7 @@ _LABELS = {
     "page.settings(": "The settings of each profile, and this page's",
 }
 #: what draws or words what a reader sees anyway
-_HOUSEKEEPING = ("plots.figure", "plots.show", "plots.table", "page.", "claims.", "gates.show")
+_HOUSEKEEPING = ("plots.figure", "plots.table", ".show", "show_differences", "page.", "claims.")
 
 
 def failure(log: Execution) -> str:
@@ -63,21 +61,21 @@ def chapter_notebook(
     marks = [f"```{{raw}} html\n{mark}\n```"] if fragile else []
     below = [f"```{{raw}} html\n{facts}\n```"] if facts else []
     glued = "\n\n".join([GLUED, *marks, FIGURE_PLACE, *below])
-    answer = glued if log.answer else failure(log) if log.error else PLACEHOLDER
-    marked = False
+    answer = glued if log.answer else failure(log) if log.error else ""
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            marked = marked or PLACEHOLDER in cell.source
-            cell.source = cell.source.replace(PLACEHOLDER, answer)
+            if answer and cell.source.startswith("# "):  # the title, which stands once
+                title, _, rest = cell.source.partition("\n")
+                cell.source, answer = f"{title}\n\n{answer}\n{rest}", ""
         else:
             cell.metadata["tags"] = _tags(cell)
             if "hide-cell" in cell.metadata["tags"]:
                 label = next((one for sign, one in _LABELS.items() if sign in cell.source), "")
                 own = cell.metadata.get("mystnb", {})  # a chapter may name what it folds
                 cell.metadata["mystnb"] = {"code_prompt_show": label} if label else own
-    if log.error and not log.answer and not marked:
+    if log.error and not log.answer and answer:  # there is no title
         # cells made here have fixed names: with random ones the page would be new on each build
-        notebook.cells.insert(0, nbformat.v4.new_markdown_cell(failure(log), id="failure"))
+        notebook.cells.insert(0, nbformat.v4.new_markdown_cell(answer, id="failure"))
     return _with_parameters(notebook, log.parameters)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from cde.intervals import BINOMIAL, Interval, smallest_effect
 from cde_book.ledger import Claim
 from cde_book.verdicts import VERDICTS, Measurement, of_outcomes, outcome
+from cde_studies.intervals import share_interval
 
 TRUTHS = ("the paper's effect", "half of it", "none")
 
@@ -59,13 +60,7 @@ def _draws(
 @cache
 def _shares(n: int) -> list[Interval]:
     """The exact intervals of no hit, one hit, … all of n."""
-    from scipy import stats
-
-    hits = np.arange(n + 1)
-    low = np.where(hits > 0, stats.beta.ppf(0.025, hits, n - hits + 1), 0.0)
-    high = np.where(hits < n, stats.beta.ppf(0.975, hits + 1, n - hits), 1.0)
-    ends = zip(hits, low, high, strict=True)
-    return [Interval(hit / n, float(a), float(b), n, BINOMIAL) for hit, a, b in ends]
+    return [share_interval(np.arange(n) < hits, "things") for hits in range(n + 1)]
 
 
 def chances(claim: Claim, tests: Sequence[Measurement]) -> dict[str, dict[str, int]]:

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Does clustering find the hardest batches?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE §4.1, Eqs. 2 and 3** {cite}`morris2024contextual`. Equation 2 asks for the
 # batches whose pairs are most easily mistaken for each other, which cannot be found exactly; Eq. 3
 # replaces that search by k-means. The paper gives no number for how well this works. Here we
@@ -111,8 +109,6 @@ with plots.figure(1, 2, width=7.6, height=3.2) as (drawing, axes):
         axis.set_xlabel("iterations")
         axis.set_xscale("log", base=2)
         axis.set_xticks(list(course), [str(steps) for steps in course])
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption=f"What k-means lowers (left), and what it is meant to raise (right); {clusters:,} "
@@ -230,8 +226,6 @@ with plots.figure(width=7.2, height=4.2) as (drawing, axis):
     for judge, color in zip(judges, plots.COLORS, strict=False):
         limit = {"name": f"the bound by {judge}", "linestyle": "--", "color": color}
         charts.reference(axis, x=limits[judge][1].mean(), **limit)
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption=f"Eq. 2 per pair of batch-mates, batches of {size:,}, with 95 % intervals over "

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Does filtering false negatives out of the loss help?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE Fig. 4, §4.1 (Eq. 4) and §6** {cite}`morris2024contextual`. In a batch of
 # similar pairs some documents answer a query as well as the labelled one does: *false negatives*.
 # The paper leaves them out of the loss, as far as a surrogate (a finished embedding model) finds
@@ -122,7 +120,7 @@ plots.show(
 # of 128 pairs of 28 public sources, nine judged collections) decide, as was fixed before them.
 
 # %%
-from cde_book.differences import deciding, difference_table, draw_differences, sweeps_at_profiles
+from cde_book.differences import deciding, show_differences, sweeps_at_profiles
 from cde_studies import recipes
 from cde_studies.results.sizes import long_recipe, sweep_sizes
 from cde_studies.sweeps import Sweep
@@ -141,18 +139,17 @@ results = Sweep(rows)
 keys = ["encoder", "batch_size", "cluster_size", "seed"]
 cells = 100 * results.rows.pivot_table(index=keys, columns="filtered", values="ndcg")
 ends = [float(cells.min().min()), float(cells.max().max())]
+
+# %%
 with plots.figure(1, 2, width=7.4, height=3.9, sharex=True, sharey=True) as (drawing, axes):
     for axis, encoder in zip(axes, kinds, strict=True):
         axis.plot(ends, ends, color=plots.MUTED, linewidth=0.8, linestyle=":", marker="")
         parts = {of: cells.loc[encoder].xs(of, level="cluster_size") for of in clusters}
         dots = {f"clusters of {of}": (some[False], some[True]) for of, some in parts.items()}
         charts.points(axis, dots)
-        axis.set_title(kinds[encoder])
-        axis.set_xlabel("NDCG@10 without the filter")
+        axis.set(title=kinds[encoder], xlabel="NDCG@10 without the filter")
     axes[0].set_ylabel("NDCG@10 with the filter")
     axes[0].legend(loc="best")
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="NDCG@10 (times 100) with and without the filter. Each point is two runs that differ "
@@ -168,19 +165,8 @@ GAINS = {
     )
     for size, name in {None: "all sizes", **{of: f"clusters of {of}" for of in clusters}}.items()
 }
-drawing, drawn = draw_differences(sweeps, GAINS, encoder=BI)
-
-# %% tags=["hide-input"]
-plots.show(
-    drawing,
-    caption="What the bi-encoder gains from the filter. The paper prints no numbers.",
-    data=drawn,
-    answers="CDE Fig. 4",
-    lead=True,
-)
-
-# %%
-plots.table(difference_table(sweeps, GAINS, encoder=BI))
+WHAT = "What the bi-encoder gains from the filter. The paper prints no numbers."
+show_differences(sweeps, GAINS, WHAT, "CDE Fig. 4", lead=True, encoder=BI)
 
 # %% [markdown]
 # ## Is it the surrogate's choice that helps?
@@ -210,7 +196,7 @@ from cde_studies.batches.filter_controls import train_controls
 length = {"batch_size": batches[-1], "cluster_size": clusters[0]}
 length |= settings.only("seeds", steps=settings.pairs_seen // batches[-1])
 rows = page.experiment("filter-controls", lambda: train_controls(recipe, **length), length, recipe)
-day, at_day = long_recipe(long_run), None
+day, at_day = long_recipe(), None
 if long_run:
     long = settings.only("seeds", batch_size=128, cluster_size=32, steps=1000)
     at_day = page.experiment(
@@ -227,18 +213,8 @@ INSTEAD = {
     "margin − filter": ({"arm": "margin"}, {"arm": "filter"}),
     "relabelled − filter": ({"arm": "answers"}, {"arm": "filter"}),
 }
-drawing, beside = draw_differences(controls, INSTEAD)
-
-# %% tags=["hide-input"]
-plots.show(
-    drawing,
-    caption="The filter, none, and what stands in its place: differences of the encoder's scores.",
-    data=beside,
-    answers="CDE §4.1",
-)
-
-# %%
-plots.table(difference_table(controls, INSTEAD))
+WHAT = "The filter, none, and what stands in its place: differences of the encoder's scores."
+show_differences(controls, INSTEAD, WHAT, "CDE §4.1")
 
 # %% [markdown]
 # The table has the share of all negatives that each arm leaves out, in per cent. (In *relabelled*
@@ -316,6 +292,8 @@ def amount(rule):
 
 
 amounts = pd.DataFrame([amount(rule) for rule in rules])
+
+# %%
 with plots.figure(1, 2, width=7.6, height=3.4, sharey=True) as (drawing, axes):
     for axis, (bound, some) in zip(axes, amounts.groupby("bound", sort=False), strict=True):
         of_value = some.set_index("value")
@@ -327,8 +305,6 @@ with plots.figure(1, 2, width=7.6, height=3.4, sharey=True) as (drawing, axes):
     axes[1].set_xlabel("threshold on the cosine")
     axes[0].set_ylabel("share of negatives removed")
     axes[0].legend()
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption=f"Share of negatives that the filter removes, batches of {size:,}, mean over queries.",
@@ -361,12 +337,6 @@ plots.show(
 # %%
 from cde_studies.batches.judging import KINDS, TextJudge
 
-
-def shown(values):
-    """The mean with its interval and n, where there are values enough."""
-    return f"{mean_interval(values)} (n = {len(values):,})" if len(values) > 1 else "too few"
-
-
 judge = TextJudge(everything, alike, settings.common)
 asking, answering = judge.known_pairings()
 tried = judge.in_other_domains(asking, answering) & judge.asks[asking]
@@ -381,7 +351,11 @@ table = {
     "of the removed: the same, less what the rule condemns wrongly": at_zero.lower_bound(),
 }
 table |= {f"found: {kind}": at_zero.recall(kind) for kind in KINDS}
-plots.table(pd.DataFrame({"share": {name: shown(values) for name, values in table.items()}}))
+shown = {
+    name: f"{mean_interval(values)} (n = {len(values):,})" if len(values) > 1 else "too few"
+    for name, values in table.items()
+}
+plots.table(pd.DataFrame({"share": shown}))
 
 # %% [markdown]
 # Judge for yourself: documents that the filter removed, drawn at random within each class.
@@ -455,8 +429,7 @@ for scale in [one for one in (profile, "day") if one in controls]:
         gains = runs.gain(*INSTEAD[name], by=["seed", "set"])
         seen = SEEN if (claim, scale) == ("ours-filter-over-hardest", "day") else 0
         later = gains[gains.index.get_level_values("seed") >= seen]
-        role = "test" if len(later) else "exploratory"
-        _ = claims.measure_runs(claim, later if len(later) else gains, what, role, scale)
+        _ = claims.measure_runs(claim, later if len(later) else gains, what, len(later) > 0, scale)
 
 # %%
 GATHER = "cde-s41-clusters-gather-false-negatives"

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Does the order in which clusters are packed into batches matter?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE §4.1, "Packing", and Fig. 14, §10.5** {cite}`morris2024contextual`.
 # Clusters have many sizes but batches have one, so clusters are laid in a row and the row is cut.
 # The paper compares a random order with a greedy tour, named after the travelling salesman problem
@@ -105,7 +103,7 @@ plots.show(
 # decide, as the larger scale.
 
 # %%
-from cde_book.differences import deciding, difference_table, draw_differences, sweeps_at_profiles
+from cde_book.differences import deciding, show_differences, sweeps_at_profiles
 from cde_studies import recipes
 from cde_studies.results.sizes import long_recipe
 from cde_studies.sweeps import Sweep, sweep
@@ -133,13 +131,12 @@ def train_all(of, sizes):
         for size in sizes
         for order, name in ORDERS.items()
     }
-    tests = [test for test in of.tests() if test.where == "out"]
-    return sweep(arms, settings.every_seed, of, tests=tests)
+    return sweep(arms, settings.every_seed, of, tests=of.out_of_domain())
 
 
 key = settings.only("seeds", cluster_sizes=sizes)
 rows = page.experiment("tsp_packing-arms", lambda: train_all(recipe, sizes), key, recipe)
-day, at_day = long_recipe(long_run), None
+day, at_day = long_recipe(), None
 long = settings.only("seeds", cluster_sizes=[32, 128])
 if long_run:
     at_day = page.experiment(
@@ -156,20 +153,8 @@ GAINS |= {
     f"tour − random, clusters of {size}": tuple(one | {"size": size} for one in pair)
     for size in every
 }
-drawing, tours = draw_differences(results, GAINS)
-
-# %% tags=["hide-input"]
-plots.show(
-    drawing,
-    caption="What a bi-encoder gains from packing neighbouring clusters together. The paper prints "
-    "no numbers.",
-    data=tours,
-    answers="CDE Fig. 14",
-    lead=True,
-)
-
-# %%
-plots.table(difference_table(results, GAINS))
+WHAT = "What a bi-encoder gains from packing neighbouring clusters. The paper prints no numbers."
+show_differences(results, GAINS, WHAT, "CDE Fig. 14", lead=True)
 
 # %% [markdown]
 # ## What becomes of the clusters
@@ -273,6 +258,8 @@ head = ["clusters within", "order", "batch size"]
 shares = charts.interval_table(drawn, head, "share met again")
 RANDOMNESS = "cde-s41-packing-randomness"
 bound = claims.ledger()[RANDOMNESS].expect["below"]
+
+# %%
 with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
     for axis, within in zip(axes, (WHOLE, PACKAGES), strict=True):
         lines = {}
@@ -283,12 +270,9 @@ with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
         charts.reference(axis, y=bound, name="the claim's bound", color=plots.COLORS[4])
         axis.set_xscale("log", base=2)
         axis.set_ylim(0, 1.02)
-        axis.set_xlabel("batch size / cluster size")
-        axis.set_title(f"clusters within: {within}")
+        axis.set(xlabel="batch size / cluster size", title=f"clusters within: {within}")
     axes[0].set_ylabel("share of batch-mates met again")
     axes[0].legend(loc="upper left", bbox_to_anchor=(0, 0.88))
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="Share of a pair's batch-mates that it meets again in the next epoch, with 95 % "

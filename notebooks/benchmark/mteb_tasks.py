@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Does context help on every kind of task of MTEB?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE Tables 2, 7 and 9, §6 and §10.12** {cite}`morris2024contextual`. The paper
 # evaluates cde-small-v1 on MTEB {cite}`muennighoff2023mteb` twice, with texts of each task as its
 # context and with random ones, and the former scores 1.2 points higher. Here our encoders go
@@ -119,7 +117,7 @@ def evaluated(arm, run_seed):
         evaluate_tasks(model, arm, on, ["own"], often),
         evaluate_tasks(model, arm, on, ["random", "other", "null"], seldom),
     ]
-    moved = moved_between_corpora(model, [one for one in plain.tests() if one.where == "out"])
+    moved = moved_between_corpora(model, plain.out_of_domain())
     return pd.concat(parts).assign(arm=arm, seed=run_seed, moved=moved)
 
 
@@ -166,8 +164,6 @@ with plots.figure(1, len(RUNS), **size, sharey=True) as (drawing, axes):
         charts.reference(axis, x=0)
         axis.set_title(arm)
     drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="Score with texts of the task as context minus score with random letters, by task. "

@@ -5,8 +5,8 @@ may be false.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,26 @@ from cde.intervals import (
 def numbers_of(interval: Interval, name: str, ends: str = "") -> dict[str, float]:
     """An interval as columns of a row: its estimate by a name, and `low` and `high`."""
     return {name: interval.estimate, f"{ends}low": interval.low, f"{ends}high": interval.high}
+
+
+def interval_of(
+    row: Mapping[Hashable, Any],
+    name: str,
+    ends: str = "",
+    n: str = "documents",
+    method: str = "percentile bootstrap of documents",
+) -> Interval:
+    """The interval that `numbers_of` made columns of a row of; `n` is the column of its number."""
+    return Interval(row[name], row[f"{ends}low"], row[f"{ends}high"], int(row[n]), method)
+
+
+def mean_of_runs(values: ArrayLike, over: str = "runs") -> Interval:
+    """As `run_interval`; of a single number that alone, which has no width."""
+    numbers = np.asarray(values, dtype=np.float64).ravel()
+    if len(numbers) > 1:
+        return run_interval(numbers, over)
+    one = float(numbers[0])
+    return Interval(one, one, one, 1, f"one {over.removesuffix('s')}: no interval")
 
 
 def share_interval(ahead: ArrayLike, over: str) -> Interval:

@@ -184,6 +184,10 @@ class Recipe:
             sets.append(EvaluationSet(name, asked, where, _beside_answers(one, asked)))
         return sets
 
+    def out_of_domain(self) -> list[EvaluationSet]:
+        """The sets out of domain."""
+        return [test for test in self.tests() if test.where == "out"]
+
     def shared(self) -> pd.DataFrame:
         """What each test set shares with the pairs of the first phase (`cde_studies.leaks`), and
         whether it is of a domain that is trained on (`where`).

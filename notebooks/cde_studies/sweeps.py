@@ -34,7 +34,7 @@ from cde.intervals import Interval, crossed_interval, mean_interval
 from cde.models import ContextualEncoder
 from cde.progress import progress
 from cde.retrieval import System, evaluate, rank, score_queries
-from cde_studies.intervals import mean_and_spread
+from cde_studies.intervals import mean_and_spread, numbers_of
 from cde_studies.recipes import EvaluationSet, Recipe
 
 #: which context a contextual encoder reads in a test, as described above
@@ -278,9 +278,7 @@ def score_in_contexts(
                         "model": name,
                         "context": context,
                         "without": 100 * float(plain.mean()),
-                        "gain": gain.estimate,
-                        "low": gain.low,
-                        "high": gain.high,
+                        **numbers_of(gain, "gain"),
                     }
                 )
     return pd.DataFrame(rows)

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # What do clusters of training pairs have in common?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **App. B and §4.4** of the clustering paper {cite}`merrick2024embedding`. The
 # paper lists some members of its clusters, ten of queries and ten of passages, and finds topics in
 # them. One cluster of queries has a kind of question: those that ask for a quantity. Here we list
@@ -172,8 +170,6 @@ with plots.figure(1, len(asked), width=7.6, height=2.2, sharey=True) as (drawing
         charts.forest(axis, shown, "adjusted information", bound=0)
         axis.set_title(f"{what},\n{name}", fontsize=9)
         axis.set_xlim(lowest - 0.03, highest + 0.05)
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption=f"How well {settings.clusters} clusters predict a pair's source and its query's form "

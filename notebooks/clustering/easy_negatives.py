@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Do easy negatives train an encoder?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **Clustering §4.2, Eqs. 1 to 4** {cite}`merrick2024embedding`. Why should a
 # batch be made of similar texts? The paper's reason: at a low temperature the loss is close to the
 # *largest* score in the batch minus the score of the query's own document. So negatives that score
@@ -68,27 +66,23 @@ TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.2)
 SHUFFLED, SOURCE, CLUSTERS = "shuffled", "one source", "clusters"
 
 
-def weigh(pairs, batch_size, max_tokens):
+def weigh(seed, pairs, batch_size, max_tokens):
     """Weights of negatives in each kind of batches."""
-    some = load_pairs("pydocs").sample(pairs, settings.seed)
+    some = load_pairs("pydocs").sample(pairs, seed)
     encoder = Surrogate(max_tokens=max_tokens)
     vectors = encoder.encode_queries(some.queries), encoder.encode_documents(some.documents)
-    alike = cluster_pairs(*vectors, batch_size, some.domains, seed=settings.seed)
+    alike = cluster_pairs(*vectors, batch_size, some.domains, seed=seed)
     one = np.zeros_like(alike)
     kinds = {SHUFFLED: (one, None), SOURCE: (one, some.domains), CLUSTERS: (alike, some.domains)}
     found = []
     for kind, (labels, domains) in kinds.items():
-        batches = pack_batches(labels, batch_size, domains=domains, seed=settings.seed)
+        batches = pack_batches(labels, batch_size, domains=domains, seed=seed)
         found.append(weights_of_negatives(*vectors, batches, TEMPERATURES).assign(batches=kind))
     return pd.concat(found, ignore_index=True)
 
 
 given = settings.only("pairs", "batch_size", "max_tokens")
-rows = page.experiment(
-    "easy_negatives-weights",
-    lambda: weigh(**{name: value for name, value in given.items() if name != "seed"}),
-    given,
-)
+rows = page.experiment("easy_negatives-weights", lambda: weigh(**given), given)
 
 # %% [markdown]
 # ## How much of the weight easy negatives have
@@ -118,22 +112,13 @@ with plots.figure(1, 2, width=6.4, height=2.8) as (drawing, axes):
     axes[0].set_ylabel("easy negatives' share of it")
     axes[1].set_ylabel("weight of all negatives")
     axes[0].legend()
-
-# %%
 plots.show(
     drawing,
     caption="The weight with which negatives train an encoder, by temperature. Left: the share of "
     "it on negatives that score below the query's own document. Right: the weight of all negatives "
     "together. Intervals are over batches.",
     data=charts.interval_table(
-        {
-            (what, kind, tau): one
-            for what, shown in (("of easy", shares), ("of all", weights))
-            for kind, of in shown.items()
-            for tau, one in of.items()
-        },
-        ["weight", "batches", "temperature"],
-        "share",
+        {"of easy": shares, "of all": weights}, ["weight", "batches", "temperature"], "share"
     ),
     answers="Clustering §4.2",
     lead=True,

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Which way of making batches is best under one budget?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # The clustering paper {cite}`merrick2024embedding` ends with open questions (**§5 and §7**) about
 # how to make batches. Are clusters better than mined negatives? Should a batch have one cluster or
 # many, made from one side of the pairs or both? Should outliers be kept apart, and should clusters
@@ -135,13 +133,10 @@ def compete(of, methods):
 # about.
 
 # %%
-from cde.data import is_available
-from cde_book.differences import difference_table, sweeps_at_profiles
+from cde_book.differences import difference, difference_table, sweeps_at_profiles
 from cde_book.verdicts import SCALES
 
 NAME, LATER = "grouping_methods-ways", "grouping_methods-greedy"
-if long_run and not is_available("pairs/*"):
-    raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 
 
 def contest(name, of, methods, profile=None):
@@ -201,6 +196,8 @@ def standing(of):
 
 
 table = standing(lead)
+
+# %%
 with plots.figure(width=7.2, height=4.2) as (drawing, axis):
     front = table[table["on_front"]].sort_values("seconds")
     axis.plot(front["seconds"], front["score"], color=plots.MUTED, linewidth=0.9, marker="")
@@ -222,8 +219,6 @@ with plots.figure(width=7.2, height=4.2) as (drawing, axis):
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     axis.set_xlabel("seconds of making batches and training")
     axis.set_ylabel("NDCG@10 out of domain, times 100")
-
-# %% tags=["hide-input"]
 ranked = table.sort_values("score", ascending=False)
 plots.show(
     drawing,
@@ -250,9 +245,8 @@ BASELINE = "random"
 def ranking(of):
     """The ways of one budget from best to worst, with what is known of each."""
     one, names = runs[of], names_in(of)
-    others = [name for name in names if name != BASELINE]
-    gains = {name: one.crossed_gain({"arm": name}, {"arm": BASELINE}) for name in others}
-    gains = {name: gain for name, gain in gains.items() if gain}
+    pairs = {name: ({"arm": name}, {"arm": BASELINE}) for name in names if name != BASELINE}
+    gains = {name: gain for name, pair in pairs.items() if (gain := one.crossed_gain(*pair))}
     corrected = dict(zip(gains, holm([p_value(gain, 0) for gain in gains.values()]), strict=True))
     spent = standing(of)
     lines = []
@@ -275,12 +269,8 @@ def ranking(of):
     return pd.DataFrame(lines)
 
 
-plots.table(ranking(lead))
-
-# %%
-for of in runs:
-    if of != lead:
-        display(plots.table(ranking(of).assign(profile=of)))
+for of in dict.fromkeys([lead, *runs]):
+    display(plots.table(ranking(of).assign(profile=of)))
 
 # %%
 references = {name: runs[lead].score(arm=name).mean() for name in (START, LEXICAL)}
@@ -390,8 +380,7 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 top = same_budget[0]
-of_top = {"arm": top}, {"arm": BASELINE}
-above = runs[lead].crossed_gain(*of_top) or runs[lead].gain(*of_top).mean()
+above = difference(runs[lead], ({"arm": top}, {"arm": BASELINE}))
 gains = [
     runs[lead].crossed_gain({"arm": name}, {"arm": BASELINE})
     for name in names_in(lead)

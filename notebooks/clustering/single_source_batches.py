@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Do batches from one source beat mixed and larger ones?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **Fig. 1** of the clustering paper {cite}`merrick2024embedding`, which it takes
 # over from the report on Arctic Embed. There, batches from a single source made a better model than
 # batches four times as large that mix all sources, and large batches from a single source made the
@@ -99,22 +97,18 @@ def scores_on_the_way(run):
 
 def train_all(of):
     """Every arm with every seed, tested on the way."""
-    sets = [test.collection for test in of.tests() if test.where == "out"]
+    sets = [test.collection for test in of.out_of_domain()]
     arms = {
         arm: {"batches": batches, "batch_size": times * of.base.batch_size}
         for arm, (batches, times) in ARMS.items()
     }
-    rows = [
-        scores_on_the_way(run).assign(arm=arm, seed=one, where="out", context="none")
-        for arm, one, run in of.train_all(of.pairs, arms, settings.every_seed, tests=sets)
-    ]
-    return pd.concat(rows, ignore_index=True)
+    rows = of.train_all(of.pairs, arms, settings.every_seed, scores_on_the_way, tests=sets)
+    return rows.assign(where="out", context="none")
 
 
 def untrained(of):
     """What the encoder scores before its first step."""
-    tests = [test for test in of.tests() if test.where == "out"]
-    return evaluate_in_contexts(build_model(of.base), tests)
+    return evaluate_in_contexts(build_model(of.base), of.out_of_domain())
 
 
 # %% [markdown]
@@ -127,14 +121,11 @@ def untrained(of):
 # %%
 from functools import partial
 
-from cde.data import is_available
 from cde_book.differences import difference, difference_table, sweeps_at_profiles
 from cde_book.verdicts import SCALES
 
 NAME, STARTS = "single_source_batches-curves", "single_source_batches-start"
 key = settings.only("seeds", "steps", "tests_on_the_way", "factor")
-if long_run and not is_available("pairs/*"):
-    raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 if long_run:
     scales = {
         "hours": recipe_at("hours", 10, pairs=48000, batch_size=64, steps=300),
@@ -174,8 +165,6 @@ with plots.figure(width=5.2, height=3.4) as (drawing, axis):
     draw(axis, lead)
     axis.set_ylabel("NDCG@10, times 100")
     axis.legend()
-
-# %% tags=["hide-input"]
 last = {of: one.rows["step"].max() for of, one in runs.items()}
 first = {of: one.rows["step"].min() for of, one in runs.items()}
 plots.show(

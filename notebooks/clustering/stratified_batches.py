@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Do batches from one cluster make better embeddings?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **Tables 1 and 2 and Fig. 2** of the clustering paper
 # {cite}`merrick2024embedding`. The paper divides half a million pairs of one source into ten
 # clusters, by passages or by queries, and fills each batch from one cluster. The training loss is
@@ -103,39 +101,26 @@ def arms_of(of):
     }
 
 
-def runs_of(of):
-    """Every arm with every seed: its name, its seed, its run."""
-    return of.train_all(of.as_one_source, arms_of(of), settings.every_seed)
-
-
 def train_and_test(of):
     """NDCG@10 of every arm on every set, beside what is not trained."""
-    tests = of.tests()
-    rows = [
-        evaluate_in_contexts(run.model(), tests).assign(arm=arm, seed=one)
-        for arm, one, run in runs_of(of)
-    ]
-    references = {START: build_model(of.base), LEXICAL: BM25()}
-    rows.append(score_references(references, tests, settings.every_seed))
-    return pd.concat(rows, ignore_index=True)
+    tests, references = of.tests(), {START: build_model(of.base), LEXICAL: BM25()}
+    work = of.as_one_source, arms_of(of), settings.every_seed
+    scores = of.train_all(*work, lambda run: evaluate_in_contexts(run.model(), tests))
+    before = score_references(references, tests, settings.every_seed)
+    return pd.concat([scores, before], ignore_index=True)
+
+
+def train_by_source(of):
+    """NDCG@10 of batches from one source each."""
+    tests, by_source = of.tests(), {SOURCES: {"batches": "domain"}}
+    work = of.pairs, by_source, settings.every_seed
+    return of.train_all(*work, lambda run: evaluate_in_contexts(run.model(), tests))
 
 
 def losses(of):
     """The loss of each step of every run."""
-    rows = [
-        run.metrics[["step", "loss"]].assign(arm=arm, seed=one) for arm, one, run in runs_of(of)
-    ]
-    return pd.concat(rows, ignore_index=True)
-
-
-def train_by_source(of):
-    """NDCG@10 of batches from one source each, with every seed."""
-    tests, by_source = of.tests(), {SOURCES: {"batches": "domain"}}
-    rows = [
-        evaluate_in_contexts(run.model(), tests).assign(arm=arm, seed=one)
-        for arm, one, run in of.train_all(of.pairs, by_source, settings.every_seed)
-    ]
-    return pd.concat(rows, ignore_index=True)
+    work = of.as_one_source, arms_of(of), settings.every_seed
+    return of.train_all(*work, lambda run: run.metrics[["step", "loss"]])
 
 
 def densities_in(pairs, vectors, number):
@@ -170,17 +155,9 @@ def densities_of_draws(of):
     return pd.concat(found, ignore_index=True)
 
 
-def amounts_at(scale, of, amounts, size):
-    """NDCG@10 with clusters and without, by the amount of pairs."""
-    made = partial(train_on_amounts, of, amounts, size, settings.every_seed)
-    shape = settings.only("seeds", amounts=amounts, amount_cluster=size)
-    return page.experiment(AMOUNTS, made, shape, of, profile=scale)
-
-
-def nearness_at(scale, of):
+def nearest(of):
     """How near each collection is to a cluster of the pairs."""
-    made = partial(nearness, of, cluster_size(of), settings.seed)
-    return page.experiment(NEARNESS, made, settings.only("clusters"), of, profile=scale)
+    return nearness(of, cluster_size(of), settings.seed)
 
 
 # %% [markdown]
@@ -197,47 +174,50 @@ from functools import partial
 from itertools import product
 from types import SimpleNamespace
 
-from cde.data import is_available
 from cde_book.differences import difference, difference_table, sweeps_at_profiles
 from cde_book.records import rows_of_record
 from cde_book.verdicts import SCALES
 
-NAMES = ("arms", "sources", "losses", "densities", "questions", "draws", "amounts", "nearness")
-ARMS, BY_SOURCE, LOSSES, DENSITIES, QUESTIONS, DRAWS, AMOUNTS, NEARNESS = (
-    f"stratified_batches-{name}" for name in NAMES
-)
-computed_by = train_and_test, train_by_source, losses, densities
-EXPERIMENTS = dict(zip((ARMS, BY_SOURCE, LOSSES, DENSITIES), computed_by, strict=True))
-key = settings.only("seeds", "clusters")
-if long_run and not is_available("pairs/*"):
-    raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
+PAGE, RECORDS = "stratified_batches-", {"arms": ["questions"], "densities": ["draws"]}
+EXPERIMENTS = {"arms": train_and_test, "sources": train_by_source, "losses": losses}
+EXPERIMENTS |= {"densities": densities}
+key, clustered = settings.only("seeds", "clusters"), settings.only("clusters")
+
+
+def made(name, compute, key, of, scale=profile):
+    """The rows of one of this page's experiments at a scale."""
+    proves = [PAGE + one for one in RECORDS.get(name, ())]
+    return page.experiment(PAGE + name, partial(compute, of), key, of, proves=proves, profile=scale)
+
+
+def amounts_at(scale, of, amounts, size):
+    """NDCG@10 with clusters and without, by the amount of pairs."""
+    shape = settings.only("seeds", amounts=amounts, amount_cluster=size)
+    given = {"amounts": amounts, "cluster_size": size, "seeds": settings.every_seed}
+    return made("amounts", partial(train_on_amounts, **given), shape, of, scale)
+
+
 if long_run:
     scales = {"hours": clustering_recipe("hours"), "day": long_recipe()}
     for (scale, of), (name, run) in product(scales.items(), EXPERIMENTS.items()):
-        page.experiment(name, partial(run, of), key, of, profile=scale)
+        made(name, run, key, of, scale)
     alone = clustering_recipe("hours", SimpleNamespace(data="pairs/squad-question-sentence"))
-    page.experiment(QUESTIONS, partial(train_and_test, alone), key, alone, profile="hours")
+    made("questions", train_and_test, key, alone, "hours")
     amounts_at("day", scales["day"], [10_000, None], 1000)
-    nearness_at("day", scales["day"])
+    made("nearness", nearest, clustered, scales["day"], "day")
     of_draws = settings.only("clusters", "draws", "draw_pairs")
-    again = partial(densities_of_draws, scales["hours"])
-    page.experiment(DRAWS, again, of_draws, scales["hours"], profile="hours")
-sweeps = {}
-proved = {ARMS: [QUESTIONS], DENSITIES: [DRAWS]}
-for name, run in EXPERIMENTS.items():
-    proves = proved.get(name, [])
-    rows = page.experiment(name, partial(run, recipe), key, recipe, proves=proves)
-    sweeps[name] = sweeps_at_profiles(name, rows)
-by_amount = sweeps_at_profiles(
-    AMOUNTS, amounts_at(profile, recipe, settings.amounts, settings.amount_cluster)
-)
-near = sweeps_at_profiles(NEARNESS, nearness_at(profile, recipe))
-runs = sweeps[ARMS]
-for of, one in sweeps[BY_SOURCE].items():
+    made("draws", densities_of_draws, of_draws, scales["hours"], "hours")
+rows = {name: made(name, run, key, recipe) for name, run in EXPERIMENTS.items()}
+sweeps = {name: sweeps_at_profiles(PAGE + name, one) for name, one in rows.items()}
+own = amounts_at(profile, recipe, settings.amounts, settings.amount_cluster)
+by_amount = sweeps_at_profiles(f"{PAGE}amounts", own)
+near = sweeps_at_profiles(f"{PAGE}nearness", made("nearness", nearest, clustered, recipe))
+runs = sweeps["arms"]
+for of, one in sweeps["sources"].items():
     runs[of] = Sweep(pd.concat([runs[of].rows, one.rows], ignore_index=True))
 lead = min(set.intersection(*map(set, sweeps.values())), key=SCALES.index)
 ALONE = "hours, questions alone"
-if record := rows_of_record(QUESTIONS, "hours"):
+if record := rows_of_record(f"{PAGE}questions", "hours"):
     runs[ALONE] = Sweep(record.rows)
 
 # %% [markdown]
@@ -307,7 +287,7 @@ plots.show(
 # Are batches from one cluster harder? The figure shows the loss of one seed.
 
 # %% tags=["hide-input"]
-shown = sweeps[LOSSES][lead].rows.query("seed == seed.min()")
+shown = sweeps["losses"][lead].rows.query("seed == seed.min()")
 by_arm = shown.pivot_table("loss", "step", "arm")[list(arms_of(recipe))]
 with plots.figure(width=7.0, height=3.2) as (drawing, axis):
     for arm, color in zip(by_arm, plots.COLORS, strict=False):
@@ -331,7 +311,9 @@ plots.show(
 # them) and 0.633 to 0.769 for queries (0.670 over all of them).
 
 # %%
-table = sweeps[DENSITIES][lead].rows.pivot_table("similarity", ["side", "cluster", "size"], "judge")
+table = sweeps["densities"][lead].rows.pivot_table(
+    "similarity", ["side", "cluster", "size"], "judge"
+)
 plots.table(table.round(3).reset_index().replace({"cluster": {-1: "all"}}))
 
 # %% [markdown]
@@ -436,7 +418,6 @@ for of in [one for one in near if one in runs]:
     both = near[of].rows.set_index("set")[["nearer"]]
     both["gain"] = runs[of].gain(*CLUSTERED, by="set")
     if len(both) > 4:
-        plots.table(both.round(3).reset_index())
         follows = correlation_interval(both["gain"], both["nearer"], "spearman")
         claims.measure("clustering-s33-clusters-like-the-test", follows, f"profile {of}", scale=of)
 
@@ -444,16 +425,16 @@ for of in [one for one in near if one in runs]:
 # %%
 def second_half(of):
     """Mean loss, and variance from step to step, of each run's second half."""
-    late = sweeps[LOSSES][of].rows.query("step > step.max() / 2").groupby(["arm", "seed"])["loss"]
+    late = sweeps["losses"][of].rows.query("step > step.max() / 2").groupby(["arm", "seed"])["loss"]
     # of neighbouring steps: what the loss falls by in training does not count
     both = late.mean(), late.apply(lambda one: one.diff().var() / 2)
     return [one.reset_index().pivot_table("loss", "arm", "seed") for one in both]
 
 
-record = rows_of_record(DRAWS, "hours")
+record = rows_of_record(f"{PAGE}draws", "hours")
 # what draws test in place of clusters
 by_draws = {of: {DENSER["queries"]} for of in ("hours", "day")} if record else {}
-for of, of_clusters in sweeps[DENSITIES].items():
+for of, of_clusters in sweeps["densities"].items():
     level, jumps = second_half(of)
     for arm, role in ((PASSAGES, "test"), (QUERIES, "exploratory")):
         what = f"profile {of}, {arm}"

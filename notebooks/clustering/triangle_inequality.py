@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Does the triangle inequality make batch-mates hard?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **Fig. 3, §4.3, §4.4 and §5.2** of the clustering paper
 # {cite}`merrick2024embedding`. The paper finds that batches from one cluster make better models,
 # and offers a reason: a query is near its own passage, and the passage is near the others of its
@@ -120,8 +118,6 @@ with plots.figure(width=6.4, height=4.0) as (drawing, axis):
     axis.set_xlabel("cosine of its own passage with another one")
     axis.set_ylabel("cosine of the query with that one")
     axis.legend(loc="lower right")
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption=f"One query of {SHOWN}, {tested} clusters: possible cosines (band) and actual (dots).",
@@ -198,16 +194,15 @@ panels = [
     {"the ten hardest": by_source("hardest_inside"), "by chance": by_source("by_chance")},
 ]
 titles = ["in-cluster negatives harder than average", "negatives in the own passage's cluster"]
+
+# %%
 with plots.figure(1, 2, width=7.6, height=3.4, sharey=True) as (drawing, axes):
     for axis, series, title in zip(axes, panels, titles, strict=True):
         charts.curves(axis, series, places=numbers, shift=0.06)
         axis.set_title(title, fontsize=9)
-        axis.set_xlabel("clusters")
-        axis.set_ylim(0, 1)
+        axis.set(xlabel="clusters", ylim=(0, 1))
         axis.legend()
     axes[0].set_ylabel("share")
-
-# %% tags=["hide-input"]
 means = rows[rows["side"] == "passages"].groupby("clusters").mean(numeric_only=True)
 plots.show(
     drawing,

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # What makes an embedding favour the beginning of a document, and what cures it?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # *Dwelling* is an embedding's preference for the beginning of its document. **Dwell §4.2 and §4.3**
 # {cite}`coelho2024dwell` suppose two causes: the passages of fine-tuning appear early in their
 # documents, and web documents say the important things first. Later work tested the first and found
@@ -79,13 +77,6 @@ FIRST, LAST, ANYWHERE, WRITTEN = "all first", "all last", "anywhere", "as writte
 DOSES = {FIRST: 1, "half first": 0.5, LAST: 0}
 numbers = list(settings.every_seed)
 key = settings.only("seeds", "collections", "again")
-
-
-def train_and_probe():
-    """Every arm on each collection of $CDE_DATA."""
-    return pd.concat([recipe.rows(name, every, numbers) for name in settings.collections])
-
-
 at_hand = [is_available(f"beir/{name}") for name in settings.collections]
 results = page.experiment(
     "cure_for_dwelling-pydocs",
@@ -96,7 +87,7 @@ results = page.experiment(
 )
 further = page.experiment(
     "cure_for_dwelling-questions",
-    train_and_probe,
+    lambda: pd.concat([recipe.rows(name, every, numbers) for name in settings.collections]),
     key,
     recipe,
     can_run=bool(at_hand) and all(at_hand),
@@ -140,17 +131,13 @@ def left_of(arm, without, name=MAIN):
 
 # %%
 BY_PLACE = {f"ndcg {place}": place for place in range(1, 11)}
-
-
-def by_place(arm):
-    """NDCG@10 of each seed at each place."""
-    return pd.DataFrame({place: of(arm, column) for column, place in BY_PLACE.items()})
-
-
+by_place = {
+    arm: pd.DataFrame({place: of(arm, column) for column, place in BY_PLACE.items()})
+    for arm in (FIRST, ANYWHERE, WRITTEN, LAST)
+}
 with plots.figure(1, 2, width=7.8, height=3.5) as (drawing, axes):
-    charts.curves(axes[0], {arm: by_place(arm) for arm in (FIRST, ANYWHERE, WRITTEN, LAST)})
-    axes[0].set_xlabel("place of the passage")
-    axes[0].set_ylabel("NDCG@10")
+    charts.curves(axes[0], by_place)
+    axes[0].set(xlabel="place of the passage", ylabel="NDCG@10")
     axes[0].legend(title="passages of training", loc="best")
     leans = {name: {share: of(arm, "lean", name) for arm, share in DOSES.items()} for name in NAMES}
     of_name = {name: pd.DataFrame(values).mean().dropna() for name, values in leans.items()}
@@ -159,8 +146,6 @@ with plots.figure(1, 2, width=7.8, height=3.5) as (drawing, axes):
     axes[1].set_xlabel("share of training passages that come first")
     axes[1].set_ylabel("NDCG@10, beginning minus end")
     axes[1].legend(loc="best")
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption=f"Left: retrieval on {MAIN} with the passage moved, after training with passages at "
@@ -247,8 +232,6 @@ with plots.figure(1, 2, width=7.8, height=2.8, sharex=True, sharey=True) as (dra
         named = {words.replace(" instead", "\ninstead"): one for words, one in of_order.items()}
         charts.forest(axis, named, "change of the decline, cosine", bound=0)
         axis.set_title(f"probed on documents\n{order}", fontsize=9)
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="What changes the preference for the beginning, with intervals over seeds.",
@@ -337,8 +320,7 @@ if record := rows_of_record("training_stages-pretrained", settings.profile):
     for order, column in PROBED.items():
         before, after = stages.loc[CHAIN, column], stages.loc[OTHER, column]
         probed = "" if order == "as written" else ", probed on shuffled documents"
-        counts = "test" if passed and not probed else "exploratory"
-        explains(after - before, before, f"pretrained layers{probed}", counts)
+        explains(after - before, before, f"pretrained layers{probed}", passed and not probed)
 first = Sweep(arms)
 crops, shuffled = (
     pd.DataFrame({one: first.of_run(one, arm=arm) for one in (*PROBED.values(), "documents")})

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Is a passage easier to find where a document begins?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **Dwell Figs. 1 and 2, Table 1, §4.1 and §4.2** {cite}`coelho2024dwell`. The
 # passage that answers a query is moved through its document, to ten places from first to last, and
 # the collection is searched each time. Compared with unchanged documents, the paper's retriever
@@ -119,8 +117,6 @@ with plots.figure(width=5.4, height=3.2) as (drawing, axis):
     axis.set_xlabel("start of the passage, as a share of where it could start")
     axis.set_ylabel("per cent that start before")
     axis.legend(loc="best")
-
-# %% tags=["hide-input"]
 wording = "{q50:.2f} in {collection} ({characters:.0f} characters, {passages} passages)"
 medians = ", ".join(wording.format(**row) for _, row in places.iterrows())
 plots.show(
@@ -171,7 +167,7 @@ if power is None:  # without the collections of $CDE_DATA
     power = fresh.probe_at_full_power(**probing)
 
 # %%
-from cde.intervals import Interval
+from cde_studies.intervals import interval_of
 
 BAG, MINILM = "BM25", "MiniLM"
 power = power[power["group"] == "all"]  # the record also has groups of documents by length
@@ -184,13 +180,6 @@ def at_place(name, place, model=MINILM):
     return rows[rows["place"] == place].iloc[0]
 
 
-def interval_of(row, column="change"):
-    """A column of the record with its interval over documents."""
-    ends = ("low", "high") if column == "change" else (f"{column}_low", f"{column}_high")
-    bounds = row[column], row[ends[0]], row[ends[1]]
-    return Interval(*bounds, int(row["documents"]), "percentile bootstrap of documents")
-
-
 # %% [markdown]
 # At which place is the same passage found best?
 
@@ -201,7 +190,9 @@ shape = {"width": 6.8, "height": 2.6 * rows_of_panels, "sharey": True, "squeeze"
 with plots.figure(rows_of_panels, columns, **shape) as (drawing, axes):
     for axis, name in zip(axes.flat, FRESH, strict=False):
         every = {
-            model: {place: interval_of(at_place(name, place, model)) for place in range(1, 11)}
+            model: {
+                place: interval_of(at_place(name, place, model), "change") for place in range(1, 11)
+            }
             for model in (MINILM, BAG)
         }
         charts.curves(axis, every)
@@ -212,9 +203,6 @@ with plots.figure(rows_of_panels, columns, **shape) as (drawing, axes):
     axes[-1, 0].set_xlabel("place of the passage")
     axes[0, 0].set_ylabel("MRR@100, moved − unchanged")
     axes[0, 0].legend(loc="best")
-
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="Retrieval with the passage moved, against unchanged documents, on queries outside "
@@ -311,9 +299,9 @@ for name in FRESH:
     row, what = at_place(name, 1), f"{MINILM}; {name}, fresh queries"
     found = at_place(name, 0)["mrr"] / row["bm25"]
     readings.append(claims.gate("above-floor", found, f"{MINILM} on {name}, MRR@100"))
-    claims.measure(FIRST, interval_of(row), what)
-    claims.measure(LATE, interval_of(row, "later"), f"{what}, best of 2 to 10")
-    claims.measure(NO_RISE, interval_of(row, "tail"), what)
+    claims.measure(FIRST, interval_of(row, "change"), what)
+    claims.measure(LATE, interval_of(row, "later", "later_"), f"{what}, best of 2 to 10")
+    claims.measure(NO_RISE, interval_of(row, "tail", "tail_"), what)
 
 # %%
 from cde_book.records import rows_of_record
@@ -331,8 +319,7 @@ if record := rows_of_record("training_stages-pretrained", settings.profile):
     readings.append(claims.gate("above-floor", share, f"{weaker}, MRR@100"))
     decides = readings[-1].passed
     what = f"{record.settings['episodes']} episodes against 1; pretrained layers, pydocs"
-    counts = "test" if decides else "exploratory"
-    claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, counts)
+    claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, decides)
 
 # %%
 weakest = min(mrr(model)[0].mean() for model in (TUNED, AGAIN))
@@ -355,22 +342,20 @@ gates.show(readings)
 # %%
 if settings.decoder:
     row = results[results["model"] == settings.decoder].iloc[0]
-    ends = row["ends"], row["ends_low"], row["ends_high"], int(row["queries"])
-    interval = Interval(*ends, "percentile bootstrap over queries")
+    interval = interval_of(row, "ends", "ends_", "queries", "percentile bootstrap over queries")
     claims.measure("dwell-fig1-large-decoder", interval, f"{settings.decoder}; {PYDOCS}")
 difference = mrr(AGAIN)[0] - mrr(MINILM)[0].iloc[0]
 what = f"{AGAIN} minus MiniLM; {PYDOCS}"
 claims.measure_runs("dwell-table1-comparable", difference, what, "exploratory")
 EARLY = "dwell-fig2-passages-early"
 for _, row in places.iterrows():
-    median = row["q50"], row["low"], row["high"], int(row["passages"])
-    counts = "exploratory" if row["collection"] == PYDOCS else "test"
-    interval = Interval(*median, "order statistics of the median")
-    claims.measure(EARLY, interval, f"{row['collection']}: where passages start", counts)
+    median = interval_of(row, "q50", n="passages", method="order statistics of the median")
+    what, new = f"{row['collection']}: where passages start", row["collection"] != PYDOCS
+    claims.measure(EARLY, median, what, new)
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-at_the_start = {name: interval_of(at_place(name, 1)) for name in FRESH}
+at_the_start = {name: interval_of(at_place(name, 1), "change") for name in FRESH}
 ahead = [name for name, one in at_the_start.items() if one.low > 0]
 most = max(at_the_start, key=lambda name: at_the_start[name].estimate)
 page.answer(

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Does it matter where in a document the answer stands?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # Later work than *Dwell in the Beginning* {cite}`coelho2024dwell` summarises the bias in one
 # number. The **position sensitivity index** groups questions by where their answers are, and is 1
 # minus the ratio of the worst group's NDCG@10 to the best group's {cite}`zeng2025empirical`. It is
@@ -93,6 +91,7 @@ MAIN = NAMES[0]
 
 # %%
 from cde.intervals import Interval
+from cde_studies.intervals import interval_of
 
 
 def rows_of(name, model, kind):
@@ -132,8 +131,6 @@ with plots.figure(1, len(KINDS), **shape) as (drawing, axes):
         axis.set_title(title)
     entries = axes[0, 0].get_legend_handles_labels()
     drawing.legend(*entries, loc="outside lower center", ncols=4)
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="Position sensitivity index (NDCG@10), with 95 % intervals over documents. Hollow "
@@ -149,7 +146,8 @@ plots.show(
 def line(name, model, kind):
     """A line of the table: an index and where it comes from."""
     rows = rows_of(name, model, kind)
-    row = rows.iloc[0]
+    row, asked = rows.iloc[0], rows["queries"]
+    asked = asked.iloc[0] if kind == MOVED else asked.sum()
     return {
         "collection": name,
         "model": model,
@@ -160,12 +158,8 @@ def line(name, model, kind):
         "best group": rows.loc[rows["ndcg"].idxmax(), "group"],
         "worst group": rows.loc[rows["ndcg"].idxmin(), "group"],
         "NDCG@10 there": f"{rows['ndcg'].max():.3f}, {rows['ndcg'].min():.3f}",
-        "questions (documents)": f"{_questions(rows, kind)} ({row['documents']})",
+        "questions (documents)": f"{asked} ({row['documents']})",
     }
-
-
-def _questions(rows, kind):
-    return rows["queries"].iloc[0] if kind == MOVED else rows["queries"].sum()
 
 
 every_kind = (WRITTEN, SAMPLE, QUESTION, MOVED)
@@ -189,17 +183,13 @@ of_length = {
     for name in long_enough
     for length in LENGTHS
 }
-with plots.figure(width=6.4, height=0.9 + 0.32 * len(of_length)) as (drawing, axis):
-    charts.forest(axis, of_length, "position sensitivity index, minus what chance gives", 0)
-
-# %% tags=["hide-input"]
-flat = {(name, model): one for name, both in of_length.items() for model, one in both.items()}
-plots.show(
-    drawing,
-    caption="Sensitivity to the third in which an answer was written, among documents of one "
-    "length; 95 % intervals over documents.",
-    data=charts.interval_table(flat, ["documents", "model"], "index"),
-    answers="arXiv 2601.08363",
+charts.show_forest(
+    of_length,
+    ["documents", "model"],
+    "position sensitivity index, minus what chance gives",
+    "Sensitivity to the third in which an answer was written, among documents of one length; 95 % "
+    "intervals over documents.",
+    "arXiv 2601.08363",
 )
 
 # %% [markdown]
@@ -250,20 +240,12 @@ if preferred is None:
 
 
 # %%
-def preference(row):
-    """How often a text without the answer is preferred, with its interval."""
-    bounds = row["share"], row["low"], row["high"], int(row["documents"])
-    return Interval(*bounds, "percentile bootstrap of documents")
-
-
 with plots.figure(width=6.4, height=3.4) as (drawing, axis):
     by_foil = {foil: {} for foil in foils.FOILS}
     for _, row in preferred.iterrows():
-        by_foil[row["foil"]][f"{row['model']}, {row['collection']}"] = preference(row)
+        by_foil[row["foil"]][f"{row['model']}, {row['collection']}"] = interval_of(row, "share")
     charts.forest(axis, by_foil, "share preferred to the answer", bound=0.5, legend=False)
     axis.legend(loc="best", fontsize="small")
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="How often a text that does not answer is preferred to one that does; 95 % intervals "
@@ -310,8 +292,7 @@ for name in NAMES:
     claims.measure(NATURAL, index_of(name, MINILM, WRITTEN, True), f"{MINILM}; {name}", counts)
     claims.measure(SAME, index_of(name, MINILM, MOVED, True), f"{MINILM}; {name}")
     row = rows_of(name, MINILM, QUESTION).iloc[0]
-    bounds = row["share"], row["share_low"], row["share_high"], int(row["documents"])
-    share = Interval(*bounds, "percentile bootstrap of documents")
+    share = interval_of(row, "share", "share_")
     counts = counts if is_beyond_chance(name) else "exploratory"
     claims.measure(PLACE, share, f"{MINILM}; {name}", counts)
     if name in long_enough:
@@ -319,17 +300,14 @@ for name in NAMES:
         by_chance = long["without"] - short["without"]
         bounds = [long[one] - by_chance for one in ("more", "more_low", "more_high")]
         grown = Interval(*bounds, int(long["documents"] + short["documents"]), BASIC)
-        counts = "test" if name == MAIN else "exploratory"
-        claims.measure("later-zeng-grows-with-length", grown, f"{MINILM}; {name}", counts)
+        claims.measure("later-zeng-grows-with-length", grown, f"{MINILM}; {name}", name == MAIN)
 gates.show(readings)
 
 # %%
 for _, row in preferred.iterrows():
     what = f"{row['model']}; {row['collection']}, {row['foil']}"
-    tested = (
-        row["model"] == MINILM and row["foil"] == "short"
-    )  # "combined" wins with whatever matches words
-    claims.measure(FOIL, preference(row), what, "test" if tested else "exploratory")
+    tested = (row["model"], row["foil"]) == (MINILM, "short")  # "combined" wins by words alone
+    claims.measure(FOIL, interval_of(row, "share"), what, tested)
 claims.verdicts()
 
 # %% tags=["hide-cell"]

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Is a document's embedding nearer to its beginning?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **Dwell Figs. 3 and 5, §4.3 and §4.4** {cite}`coelho2024dwell`. A document is
 # cut into ten segments of equally many tokens, and each segment's embedding is compared with the
 # whole document's. An embedding that represents all parts of its text equally is as near to the
@@ -154,8 +152,6 @@ with plots.figure(1, 2, width=7.6, height=3.8, sharey=True) as (drawing, axes):
         axis.set(title=order, xlabel=f"segment of the document, of {settings.parts}")
     axes[0].set_ylabel("cosine with the whole document")
     drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="Similarity of a document with each of its segments; bands cover the middle half of "
@@ -232,20 +228,14 @@ plots.table(pd.DataFrame({model: line(model) for model in MODELS}).T.rename_axis
 # Left: documents as written. Right: the same with their segments in random order.
 
 # %%
-from cde.intervals import run_interval
+from cde_studies.intervals import interval_of, mean_of_runs
 
 
 def decline_interval(model, order):
     """The decline with its interval: over seeds, or of a single model over documents."""
-    values = decline(model, order)
-    row = rows_of(model, order).iloc[0]
     if model == MINILM:
-        over = int(row["documents"]), "percentile bootstrap over documents"
-        return Interval(row["decline"], row["low"], row["high"], *over)
-    if len(values) > 1:
-        return run_interval(values)
-    one = float(values.iloc[0])
-    return Interval(one, one, one, 1, "one run: no interval")
+        return interval_of(rows_of(model, order).iloc[0], "decline")
+    return mean_of_runs(decline(model, order))
 
 
 LABELS = {CROPS: "after crops", MEAN: "after crops, mean", TUNED: "fine-tuned"}
@@ -255,13 +245,13 @@ declines = {
     for order in (WRITTEN, SHUFFLED)
     for model in MODELS
 }
+
+# %%
 with plots.figure(1, 2, width=7.6, height=2.8, sharex=True, sharey=True) as (drawing, axes):
     for axis, order in zip(axes, (WRITTEN, SHUFFLED), strict=True):
         of_order = {LABELS.get(model, model): declines[order, model] for model in MODELS}
         charts.forest(axis, of_order, "cosine, first segment minus last", bound=0)
         axis.set_title(TITLES[order])
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="How much nearer an embedding is to the first segment than to the last; intervals over "

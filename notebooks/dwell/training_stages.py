@@ -1,8 +1,6 @@
 # %% [markdown]
 # # What does each stage of training add, to retrieval quality and to the bias?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **Dwell Table 5, Fig. 4, appendix A.2, and §4.4** {cite}`coelho2024dwell`. A T5
 # with new rotary positions goes through language modelling, contrastive pre-training on crops, and
 # *episodes* of fine-tuning with hard negatives that are mined again before each. MRR is 0.177 with
@@ -155,19 +153,15 @@ ADDED = {
 }
 changes_of = {name: lean[chain] - lean[before] for name, (chain, before) in ADDED.items()}
 by_stage = {name: table_interval(changes_of[name]) for name in ADDED}
-with plots.figure(width=6.8, height=2.6) as (drawn, axis):
-    label = "cosine with the first segment minus with the last, that the stage adds"
-    charts.forest(axis, by_stage, label, bound=0)
 
-# %% tags=["hide-input"]
-plots.show(
-    drawn,
-    caption="What each stage adds to the preference for the beginning, on shuffled segments; "
-    "intervals over seeds and orders. The paper draws the preference without numbers.",
-    data=charts.interval_table(
-        {(name,): one for name, one in by_stage.items()}, ["stage"], "decline"
-    ),
-    answers="Dwell §4.4 and Fig. 3",
+# %%
+charts.show_forest(
+    by_stage,
+    ["stage"],
+    "cosine with the first segment minus with the last, that the stage adds",
+    "What each stage adds to the preference for the beginning, on shuffled segments; intervals "
+    "over seeds and orders. The paper draws the preference without numbers.",
+    "Dwell §4.4 and Fig. 3",
 )
 
 # %% [markdown]
@@ -207,11 +201,8 @@ with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
         axis.set_title(f"segments {order}")
         axis.set_xlabel(f"window of {recipe.restore['tokens']} tokens, of {settings.windows}")
         axis.set_xticks(list(guessed.index))
-    axes[0].set_ylabel("share of span tokens restored")
-    axes[0].set_ylim(bottom=0)
+    axes[0].set(ylabel="share of span tokens restored", ylim=(0, None))
     drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="Accuracy of restoring spans, by their place in the document; bands span the seeds.",
@@ -336,26 +327,18 @@ claims.verdicts()
 
 # %%
 STAGES = {
-    LM_HELPS: "masked modelling\nbefore 1 episode",
-    CROPS_HELP: "crops between\nthe two",
-    MORE: f"{stages.episodes} episodes\nin place of 1",
+    LM_HELPS: "masked modelling before 1 episode",
+    CROPS_HELP: "crops between the two",
+    MORE: f"{stages.episodes} episodes in place of 1",
 }
-papers = {name: claims.ledger()[claim].paper_effect for claim, name in STAGES.items()}
-with plots.figure(width=6.8, height=2.6) as (drawing, axis):
-    of_name = {name: of_stage[claim] for claim, name in STAGES.items()}
-    charts.forest(axis, of_name, "MRR@100 that the stage adds", bound=0, marks=papers)
-
-# %% tags=["hide-input"]
-plots.show(
-    drawing,
-    caption="What each stage adds to MRR@100, with intervals over seeds. The paper's models and "
-    "data are different, and its last line has four episodes.",
-    data=charts.interval_table(
-        {(name.replace("\n", " "), papers[name]): one for name, one in of_name.items()},
-        ["stage", "the paper"],
-        "estimate",
-    ),
-    answers="Dwell Table 5",
+charts.show_forest(
+    {name: of_stage[claim] for claim, name in STAGES.items()},
+    ["stage"],
+    "MRR@100 that the stage adds",
+    "What each stage adds to MRR@100, with intervals over seeds. The paper's models and data are "
+    "different, and its last line has four episodes.",
+    "Dwell Table 5",
+    marks={name: claims.ledger()[claim].paper_effect for claim, name in STAGES.items()},
     lead=True,
 )
 

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # How is the contextual encoder built, and do its stated properties hold?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE Fig. 1, §4.2 and §10.4** {cite}`morris2024contextual`. It draws the model
 # and measures each property that the paper states of it on `cde.ContextualEncoder`. Nothing is
 # trained here; later chapters show what training makes of the architecture. Beyond the paper, the

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Can an encoder learn to use its corpus?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page tests what **CDE §4.2** {cite}`morris2024contextual` asks of its architecture: that a
 # model which sees documents of a corpus can learn the corpus' statistics. An encoder *reads* its
 # corpus if it uses such documents, its *context*, to embed a text. Nobody knows how much real text
@@ -141,8 +139,6 @@ with plots.figure(1, 2, width=7.6, height=3.4, sharey=True) as (drawing, axes):
         axis.set(title=name, xlabel="step")
     axes[0].set_ylabel("NDCG@10, times 100")
     axes[0].legend(title="context", loc="best")
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="The word game, on corpora unseen in training. Dashed: bags of words weighted by the "
@@ -284,11 +280,11 @@ def train():
 key = settings.only("seeds")
 results = Sweep(page.experiment("learning_to_read-arms", train, key, recipe))
 SHOWN = {"own corpus": None, "another corpus": "other", "no context": "null"}
+
+# %%
 with plots.figure(width=7.0, height=4.0) as (drawing, axis):
     dots = {arm: {one: results.score(SHOWN[one], arm=arm) for one in SHOWN} for arm in ARMS}
     charts.seed_dots(axis, dots, "NDCG@10 on unseen corpora, times 100; a point for each seed")
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="Search in docstrings whose boilerplate only the corpus reveals, in three contexts.",

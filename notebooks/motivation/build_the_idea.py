@@ -1,8 +1,6 @@
 # %% [markdown]
 # # How can the same sentence have two vectors?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # An encoder turns a text into a vector, a row of numbers, so that texts of like meaning get like
 # vectors. Usually the text alone decides which. This page builds, from two corpora of eight
 # sentences, an encoder that first looks at the corpus it will search. It is the idea behind

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # How much does a ranker gain from statistics of its own corpus?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE Fig. 8, §1, §4, §4.2 and §10.2 (i)** {cite}`morris2024contextual`, the
 # argument for the whole method. BM25 {cite}`robertson2009probabilistic` weighs words by the
 # statistics of the corpus that it searches, an ordinary embedding keeps the weights that it
@@ -160,6 +158,8 @@ if of_collections is not None:
     panels[what] = (of_collections, of_collections["BM25 − MiniLM"])
 correlations = {what: lead_correlations(*panel) for what, panel in panels.items()}
 TESTED = ("expected", "pearson")
+
+# %%
 with plots.figure(1, len(panels), width=7.4, height=2.9, sharey=True) as (drawing, axes):
     for axis, (what, (some, lead)) in zip(axes, panels.items(), strict=True):
         charts.points(axis, {"": (some["expected"], lead)}, markersize=3.5)
@@ -168,8 +168,6 @@ with plots.figure(1, len(panels), width=7.4, height=2.9, sharey=True) as (drawin
         axis.set_title(f"{title}\nr = {correlations[what][TESTED]}", fontsize=8.5)
     axes[0].set_ylabel("NDCG@10, BM25 − dense model")
     drawing.supxlabel("IDF distance from the training corpus", fontsize=9)
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="BM25's lead over a dense model against IDF distance: from the training packages of "
@@ -200,6 +198,8 @@ plots.show(
 # text but not this corpus, so its weights are global.
 
 # %%
+from functools import partial
+
 from cde_studies.motivation.headroom import GENERAL, NONE, OTHERS, WAYS, headroom
 
 
@@ -211,12 +211,11 @@ def search_packages():
     return headroom([cde.RetrievalSet.from_pairs(one) for one in some], settings.max_tokens)
 
 
-key, record = settings.only("packages", "documents", "max_tokens"), "headroom-collections"
 rows = page.experiment(
     "headroom-packages",
     search_packages,
-    key,
-    proves=(record, "headroom-manuals", "headroom-sources", "headroom-words"),
+    settings.only("packages", "documents", "max_tokens"),
+    proves=[f"headroom-{name}" for name in ("collections", "manuals", "sources", "words")],
 )
 
 # %% [markdown]
@@ -232,17 +231,24 @@ if long_run and not is_available("pairs/*", *collections_here):
     raise ValueError(f"long_run needs $CDE_DATA with pairs/, {', '.join(collections_here)}")
 
 
-def search_collections():
-    """The same of judged collections."""
-    sizes = (settings.collection_documents, settings.collection_queries, settings.seed)
-    return headroom(
-        [load_retrieval(name).shrink(*sizes) for name in collections_here],
-        settings.collection_tokens,
+def recorded(name, collections, *key, **options):
+    """The rows of collections that a long run searches, at `hours`; None without a record."""
+    return page.experiment(
+        f"headroom-{name}",
+        lambda: headroom(collections(), settings.collection_tokens, **options),
+        settings.only(*key),
+        can_run=long_run,
+        profile="hours",
     )
 
 
-key = settings.only("collections", *of_each)
-real = page.experiment(record, search_collections, key, can_run=long_run, profile="hours")
+def judged():
+    """Judged collections, cut down."""
+    sizes = (settings.collection_documents, settings.collection_queries, settings.seed)
+    return [load_retrieval(name).shrink(*sizes) for name in collections_here]
+
+
+real = recorded("collections", judged, "collections", *of_each)
 
 # %% [markdown]
 # The third kind of text was chosen because corpus statistics should matter for it: reference
@@ -263,15 +269,8 @@ def some_manuals(part):
     ]
 
 
-def search_manuals():
-    """The same of manuals."""
-    return headroom(some_manuals("test"), settings.collection_tokens)
-
-
-key = settings.only("manuals", "manual_documents", "collection_tokens")
-of_manuals = page.experiment(
-    "headroom-manuals", search_manuals, key, can_run=long_run, profile="hours"
-)
+OF_MANUALS = ("manuals", "manual_documents", "collection_tokens")
+of_manuals = recorded("manuals", partial(some_manuals, "test"), *OF_MANUALS)
 
 # %% [markdown]
 # The fourth kind was added when the collections had left the claims open: sources of pairs, from
@@ -292,14 +291,8 @@ def searched_sources():
     return [one for one in every if len(one.documents) == size]
 
 
-key = settings.only("source_documents", "source_queries", "collection_tokens")
-by_source = page.experiment(
-    "headroom-sources",
-    lambda: headroom(searched_sources(), settings.collection_tokens),
-    key,
-    can_run=long_run,
-    profile="hours",
-)
+of_sources = ("source_documents", "source_queries", "collection_tokens")
+by_source = recorded("sources", searched_sources, *of_sources)
 
 # %% [markdown]
 # On three of the four kinds of text, corpora with nearer statistics turned out to be better
@@ -308,25 +301,15 @@ by_source = page.experiment(
 # searches them with BM25 alone.
 
 # %%
-by_words = page.experiment(
-    "headroom-words",
-    lambda: headroom(some_manuals("validation"), settings.collection_tokens, by_words_alone=True),
-    settings.only("manuals", "manual_documents", "collection_tokens"),
-    can_run=long_run,
-    profile="hours",
-)
+of_validation = partial(some_manuals, "validation")
+by_words = recorded("words", of_validation, *OF_MANUALS, by_words_alone=True)
 
 # %%
 from cde_studies.motivation.headroom_readings import Headroom
 
 PAIRS = "sources of pairs"
-parts = {"packages": Headroom(rows)}
-if of_manuals is not None:
-    parts["manuals"] = Headroom(of_manuals)
-if real is not None:
-    parts["collections"] = Headroom(real)
-if by_source is not None:
-    parts[PAIRS] = Headroom(by_source)
+found = {"packages": rows, "manuals": of_manuals, "collections": real, PAIRS: by_source}
+parts = {of: Headroom(one) for of, one in found.items() if one is not None}
 OVER = {NONE: "own − none", GENERAL: "own − all others", OTHERS: "own − another"}
 
 # %% [markdown]
@@ -347,8 +330,6 @@ with plots.figure(1, 3, width=7.4, height=3.3, sharex=True, sharey=True) as (dra
         axis.set_title(title)
     if len(parts) > 1:
         drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower right", ncols=2)
-
-# %% tags=["hide-input"]
 lead_name, lead = list(parts.items())[-1]
 plots.show(
     drawing,
@@ -397,12 +378,11 @@ FIG8 = "cde-fig8-idf-divergence"
 for what, found in correlations.items():
     control = " (control)" if what == CONTROL else ""
     for one, r in found.items():
-        role = "test" if one == TESTED and not control else "exploratory"
         words = f"{what}, {one[0]} distance, {one[1].capitalize()}{control}"
-        claims.measure(FIG8, r, words, role)
+        claims.measure(FIG8, r, words, one == TESTED and not control)
 
 WEIGHTS, LOSS = "cde-s1-own-term-weights", "cde-s4-loss-by-distance"
-VECTORS = "ours-statistics-for-vectors"
+VECTORS, NEARER = "ours-statistics-for-vectors", "ours-nearer-statistics-substitute"
 # manuals were chosen because they need their corpus: they test no claim on all text
 TESTS = {"packages", PAIRS if PAIRS in parts else "collections"}
 for of, part in parts.items():
@@ -417,17 +397,14 @@ for of, part in parts.items():
         claim, tested = (WEIGHTS, OTHERS) if lexical else (VECTORS, NONE)
         counts = of in (TESTS if lexical else ("packages", "collections"))
         for over, title in OVER.items():
-            role = "test" if over == tested and counts else "exploratory"
             what = f"{way}, {among}, {title}"
-            claims.measure(claim, part.gain(way, over), what, role, scale)
+            claims.measure(claim, part.gain(way, over), what, over == tested and counts, scale)
+    nearer = part.correlation(WAYS[0], True)
+    claims.measure(NEARER, nearer, f"pairs of {among}", "exploratory", scale)
 if "manuals" in parts:
     need, what = parts["manuals"].gain(WAYS[0], OTHERS), "manuals of the test part"
     claims.measure("ours-manuals-need-their-corpus", need, what, scale="hours")
 
-NEARER = "ours-nearer-statistics-substitute"
-for of, part in parts.items():
-    scale, among = None if of == "packages" else "hours", f"pairs of {len(part.names)} {of}"
-    claims.measure(NEARER, part.correlation(WAYS[0], True), among, "exploratory", scale)
 if by_words is not None:
     fresh = Headroom(by_words)
     among = f"pairs of {len(fresh.names)} manuals of the validation part"

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # How many documents does a surrogate score as high as a query's own?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE Table 3 and §10.2 (ii)** {cite}`morris2024contextual`, which list the
 # neighbours of one banking question in a large unlabelled corpus. Many of them, the paper says,
 # would serve as an answer. The page also answers the remark of **§4.1** that false negatives become
@@ -164,20 +162,15 @@ shares_of = {
     name: dict(zip(sizes, map(mean_interval, shares.T), strict=True))
     for name, shares in by_size.items()
 }
-keys = {(name, size): one for name, of in shares_of.items() for size, one in of.items()}
-growth = charts.interval_table(keys, ["queries with", "corpus"], "share")
+growth = charts.interval_table(shares_of, ["queries with", "corpus"], "share")
 
 # %%
 with plots.figure() as (drawing, axis):
     charts.curves(axis, shares_of)
     axis.set_xscale("log", base=2)
     axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
-    axis.set_ylim(bottom=0)
-    axis.set_xlabel("documents in the corpus")
-    axis.set_ylabel("share of queries")
+    axis.set(ylim=(0, None), xlabel="documents in the corpus", ylabel="share of queries")
     axis.legend()
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="The share of queries that another document answers as well, by each of two judges, "

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # What does reading a corpus give an encoder that is not trained?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE §1 and §4.2** {cite}`morris2024contextual` without any training of an
 # encoder. A finished one reads a corpus in the plainest way: what all its documents have in common
 # is taken off each, what all queries have in common off each query, and directions in which the
@@ -100,40 +98,34 @@ if long_run and not is_available("pairs/*", *training_free.JUDGED):
     raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 
 
-def search(manuals, documents, queries, fitted_on, max_tokens, ridge, draws, wide=False):
+def search(seed, manuals, documents, queries, fitted_on, max_tokens, ridge, draws, wide=False):
     """NDCG@10 of every collection with every shift; wide: also of other kinds of text."""
     sizes, encoder = (documents, queries), Surrogate(max_tokens=max_tokens)
-    means = training_free.corpus_means(encoder, fitted_on, settings.seed)
+    means = training_free.corpus_means(encoder, fitted_on, seed)
     asked = [
         one
         for part in ("validation", "test")
-        for one in training_free.manuals_of(part, sizes, settings.seed, manuals)
+        for one in training_free.manuals_of(part, sizes, seed, manuals)
     ]
     of_kinds = {}
     if wide:
-        asked += training_free.manuals_of("test", sizes, settings.seed, kind="sentences")
-        asked += training_free.sources_of_pairs(sizes, settings.seed)
-        asked += training_free.judged(sizes, settings.seed)
+        asked += training_free.manuals_of("test", sizes, seed, kind="sentences")
+        asked += training_free.sources_of_pairs(sizes, seed)
+        asked += training_free.judged(sizes, seed)
         of_kinds = {
-            kind: training_free.corpus_means(encoder, fitted_on, settings.seed, kind, 240)
+            kind: training_free.corpus_means(encoder, fitted_on, seed, kind, 240)
             for kind in ("sentences", "questions")
         }
     return training_free.search_all(
-        asked, encoder, means, ridge, draws, seed=settings.seed, of_kinds=of_kinds
+        asked, encoder, means, ridge, draws, seed=seed, of_kinds=of_kinds
     )
 
 
-record = "training_free-rows"
-own = settings.only(*whole, "ridge", "draws")
-given = {name: value for name, value in own.items() if name != "seed"}
-rows = page.experiment(record, lambda: search(**given), own)
-long = {**whole, "ridge": 0.03, "draws": 5}
+record, own = "training_free-rows", settings.only(*whole, "ridge", "draws")
+rows = page.experiment(record, lambda: search(**own), own)
+long = {"seed": settings.seed, **whole, "ridge": 0.03, "draws": 5}
 longer = page.experiment(
-    record,
-    lambda: search(**long, wide=True),
-    {"seed": settings.seed, **long},
-    can_run=long_run,
-    profile="hours",
+    record, lambda: search(**long, wide=True), long, can_run=long_run, profile="hours"
 )
 scale = None if longer is None else "hours"
 rows = rows if longer is None else longer
@@ -147,13 +139,8 @@ rows = rows if longer is None else longer
 # %%
 from cde.intervals import mean_interval
 
-
-def in_points_of(some):
-    """NDCG@10 in points, a line a collection and a column a way."""
-    return 100 * some.pivot_table("ndcg", ["part", "collection"], ["way", "context"], sort=False)
-
-
-scores = in_points_of(rows)
+# in points, a line a collection and a column a way
+scores = 100 * rows.pivot_table("ndcg", ["part", "collection"], ["way", "context"], sort=False)
 searched = dict.fromkeys(scores.index.get_level_values("part"))
 OF_A_VENDOR = ("linear reader, aws", "linear reader, google")
 ELSEWHERE = ("test, sentences", "judged")  # other kinds of queries
@@ -162,10 +149,10 @@ READER = ("linear reader", "own")
 GUESS, SAMPLES = "linear reader", "sample queries, 20"
 
 
-def gain(part, way, over=PLAIN, scores=scores):
+def gain(part, way, over=PLAIN):
     """Points that a way has more than another on collections of a part, with its interval."""
     of_part = scores.loc[[part]]
-    return mean_interval((of_part[way] - of_part[over]).dropna().to_numpy())
+    return mean_interval((of_part[way] - of_part[over]).dropna())
 
 
 TEMPERED = "linear reader, tempered"
@@ -186,19 +173,15 @@ SHOWN = {
     "BM25 in place of MiniLM": ("BM25", "none"),
 }
 gains = {name: gain("test", way) for name, way in SHOWN.items() if way in scores}
-with plots.figure(width=6.4, height=4) as (drawing, axis):
-    charts.forest(axis, gains, "NDCG@10 points over MiniLM, unseen manuals", 0)
 
 # %%
-plots.show(
-    drawing,
-    alt="Gains over MiniLM on unseen manuals, with intervals: "
-    + ", ".join(f"{name} {one.estimate:+.1f}" for name, one in gains.items())
-    + " points.",
-    caption="What a manual's own documents, and sample queries, give MiniLM without training. "
-    "Tempered: directions in which they vary much are made shorter. Intervals are over manuals.",
-    data=charts.interval_table({(name,): one for name, one in gains.items()}, ["way"], "points"),
-    answers="CDE §4.2",
+charts.show_forest(
+    gains,
+    ["way"],
+    "NDCG@10 points over MiniLM, unseen manuals",
+    "What a manual's own documents, and sample queries, give MiniLM without training. Tempered: "
+    "directions in which they vary much are made shorter. Intervals are over manuals.",
+    "CDE §4.2",
     lead=True,
 )
 
@@ -297,22 +280,19 @@ plots.table(pd.DataFrame({f"the tempered reader's gain, n = {len(unseen)}": foun
 # part in choosing it.
 
 # %%
-near = rows.groupby(["part", "collection"], sort=False)["near"].first()
 own_gain = scores[READER] - scores[PLAIN]
 own_tempered = scores[TEMPERED, "own"] - scores[PLAIN]
 least_near = training_free.least_near(rows)
-used = near >= least_near
+used = about["near"] >= least_near
 of_part = {
     part: {
         "collections": len(some),
         "used on": int(used[some.index].sum()),
-        "always": str(mean_interval(some.to_numpy())),
-        "by the rule": str(mean_interval(some.where(used[some.index], 0).to_numpy())),
+        "always": str(mean_interval(some)),
+        "by the rule": str(mean_interval(some.where(used[some.index], 0))),
         "worst by the rule": f"{some.where(used[some.index], 0).min():.1f}",
-        "tempered, always": str(mean_interval(own_tempered[some.index].to_numpy())),
-        "tempered, by the rule": str(
-            mean_interval(own_tempered[some.index].where(used[some.index], 0).to_numpy())
-        ),
+        "tempered, always": str(mean_interval(own_tempered[some.index])),
+        "tempered, by the rule": str(mean_interval(own_tempered.where(used, 0)[some.index])),
     }
     for part, some in own_gain.groupby(level="part", sort=False)
     if len(some) > 1
@@ -360,24 +340,12 @@ for claim, (way, over) in tests.items():
                 claims.measure(claim, gain(part, way, over), part, "exploratory", scale)
 claims.verdicts()
 
-
 # %% tags=["hide-input"]
-def in_points(one):
-    """An estimate with its interval, to a tenth of a point."""
-    mean, low, high = (round(value, 1) + 0.0 for value in (one.estimate, one.low, one.high))
-    return f"{mean:+} [{low}, {high}]"
-
-
 read = gain("test", (TEMPERED, "own"))
 over_other = gain("test", (TEMPERED, "own"), (TEMPERED, "other"))
 page.in_numbers(
     f"""On {read.n} unseen manuals MiniLM scores {scores.loc["test"][PLAIN].mean():.1f} points of
-    NDCG@10 and BM25 {scores.loc["test"]["BM25", "none"].mean():.1f}. The linear reader alone gains
-    {in_points(gain("test", READER))}; tempered, {in_points(read)}, which is {in_points(over_other)}
-    over the same with another manual's documents. With no map fitted, the mean document taken off
-    both sides and W (two strengths chosen on validation manuals), it is
-    {in_points(gain("test", ("documents' mean, tempered", "own")))}. Whitening, in place of W,
-    gives {in_points(gain("test", ("documents' mean, whitened", "own")))}."""
+    NDCG@10 and BM25 {scores.loc["test"]["BM25", "none"].mean():.1f}."""
 )
 
 # %% tags=["hide-cell"]
@@ -387,7 +355,7 @@ if "judged" in searched:
     chance = " (chance could explain it)" if judged.low < 0 < judged.high else ""
     elsewhere = f"; on judged collections it changes by {judged.estimate:+.1f}{chance}"
 page.answer(
-    f"""MiniLM gains {in_points(read)} points of NDCG@10 by reading an unseen manual's documents,
+    f"""MiniLM gains {claims.shown(read)} points of NDCG@10 by reading an unseen manual's documents,
     {over_other.estimate:.1f} over reading another manual's{elsewhere}."""
 )
 

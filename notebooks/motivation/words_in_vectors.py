@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Do the vectors of a few documents tell which words are common in a corpus?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE §4.2** {cite}`morris2024contextual`. The paper's encoder reads vectors of
 # some context documents, and is said to learn from them how common words are in the corpus. Two
 # things must be true for that. A document's vector must still show which words the document
@@ -60,20 +58,16 @@ from cde_studies.motivation.training_free import manuals_of
 from cde_studies.motivation.word_probe import probe_words
 
 
-def probe(training, manuals, documents, max_tokens):
+def probe(seed, training, manuals, documents, max_tokens):
     """What the probe reads of each unseen manual."""
-    texts = load_pairs("manuals").sample(training, settings.seed).documents
-    asked = manuals_of("test", (documents, 1), settings.seed, manuals)
+    texts = load_pairs("manuals").sample(training, seed).documents
+    asked = manuals_of("test", (documents, 1), seed, manuals)
     unseen = [one.collection for one in asked]
-    return probe_words(Surrogate(max_tokens=max_tokens), texts, unseen, seed=settings.seed)
+    return probe_words(Surrogate(max_tokens=max_tokens), texts, unseen, seed=seed)
 
 
 given = settings.only("training", "manuals", "documents", "max_tokens")
-rows = page.experiment(
-    "words_in_vectors-probe",
-    lambda: probe(**{name: value for name, value in given.items() if name != "seed"}),
-    given,
-)
+rows = page.experiment("words_in_vectors-probe", lambda: probe(**given), given)
 
 # %% [markdown]
 # ## How common words are
@@ -94,22 +88,18 @@ by_size = {
     name: {size: mean_interval(some[column]) for size, some in rows.groupby("sample")}
     for name, column in GUESSES.items()
 }
+
+# %%
 with plots.figure(width=6.4, height=3) as (drawing, axis):
     charts.curves(axis, by_size)
     axis.set_xscale("log", base=2)
     axis.set(xlabel="documents in the sample", ylabel="rank correlation over words")
     axis.legend()
-
-# %%
 plots.show(
     drawing,
     caption="How well three guesses agree with how common words are in an unseen manual, by the "
     "size of the sample. Intervals are over manuals.",
-    data=charts.interval_table(
-        {(name, size): one for name, of in by_size.items() for size, one in of.items()},
-        ["guess", "documents"],
-        "rank correlation",
-    ),
+    data=charts.interval_table(by_size, ["guess", "documents"], "rank correlation"),
     answers="CDE §4.2",
     lead=True,
 )

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # What do long documents lose when they are cut, and do chunks bring it back?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # MiniLM reads at most 512 tokens of a text; what follows is dropped without a word. *Dwell in the
 # Beginning* {cite}`coelho2024dwell` finds that encoders dwell on the beginning of what they do
 # read, and says in **§5** that this may be why models which read long documents whole gained so
@@ -116,27 +114,21 @@ if long_run and not is_available(*long_documents.ARTICLES):
     raise ValueError(f"long_run needs $CDE_DATA with {', '.join(long_documents.ARTICLES)}")
 
 
-def search(manuals, packages, documents, queries, cuts, articles=None):
+def search(seed, manuals, packages, documents, queries, cuts, articles=None):
     """NDCG@10 of each collection in every way, by the third in which the answer stands."""
-    sizes = (documents, queries, settings.seed)
+    sizes = (documents, queries, seed)
     asked = long_documents.joined_manuals(manuals, *sizes)
     asked += long_documents.long_docstrings(packages, *sizes)
     for name, count in (articles or {}).items():
-        some = long_documents.articles(f"beir/{name}", count, queries, settings.seed)
+        some = long_documents.articles(f"beir/{name}", count, queries, seed)
         asked.append(some)
-    return search_in_chunks(asked, cuts, settings.seed)
+    return search_in_chunks(asked, cuts, seed)
 
 
-own = settings.only(*small, "cuts")
-given = {name: value for name, value in own.items() if name != "seed"}
-rows = page.experiment("chunks-collections", lambda: search(**given), own)
-longer = page.experiment(
-    "chunks-collections",
-    lambda: search(**long),
-    {"seed": settings.seed, **long},
-    can_run=long_run,
-    profile="hours",
-)
+record, own = "chunks-collections", settings.only(*small, "cuts")
+rows = page.experiment(record, lambda: search(**own), own)
+whole = {"seed": settings.seed, **long}
+longer = page.experiment(record, lambda: search(**whole), whole, can_run=long_run, profile="hours")
 scale = None if longer is None else "hours"
 rows = rows if longer is None else longer
 
@@ -167,13 +159,12 @@ lines = {
     way: pd.Series({name: some[way, NONE].mean() for name, some in by_third.items()})
     for way in (CUT, WHOLE, CHUNKS, LATE, WORDS)
 }
+
+# %%
 with plots.figure(width=5.6, height=3.6) as (drawing, axis):
     charts.curves(axis, lines, {name: place for place, name in enumerate(THIRDS.values())})
-    axis.set_xlabel("where in the document the answer begins")
-    axis.set_ylabel("NDCG@10, times 100")
+    axis.set(xlabel="where in the document the answer begins", ylabel="NDCG@10, times 100")
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption=f"NDCG@10 by the place of the answer, means over {len(every)} collections. One vector "
@@ -200,17 +191,12 @@ WAYS = (*cut_ways, WHOLE, SAME_TEXT, CHUNKS, LATE, ELSEWHERE)
 gains = {way: {"as it is": gain(way), "own directions": gain((way, OWN))} for way in WAYS}
 del gains[CUT]["as it is"]
 gains[WORDS] = {"as it is": gain(WORDS)}
-with plots.figure(width=6.4, height=4.4) as (drawing, axis):
-    charts.forest(axis, gains, f"NDCG@10 points over documents {CUT} tokens", 0)
-
-# %% tags=["hide-input"]
-flat = {(way, name): one for way, some in gains.items() for name, one in some.items()}
-plots.show(
-    drawing,
-    caption=f"Gains over MiniLM on documents that are {CUT} tokens. The intervals are over "
-    f"{len(every)} collections.",
-    data=charts.interval_table(flat, ["way", "directions"], "points"),
-    answers="arXiv 2409.04701",
+charts.show_forest(
+    gains,
+    ["way", "directions"],
+    f"NDCG@10 points over documents {CUT} tokens",
+    f"Gains over MiniLM on documents that are {CUT} tokens; over {len(every)} collections.",
+    "arXiv 2409.04701",
 )
 
 # %%
@@ -283,15 +269,9 @@ claims.verdicts()
 # %% tags=["hide-input"]
 early = {way: run_interval(advantage(way), "collections") for way in lines}
 page.in_numbers(
-    f"""NDCG@10 is {every[CUT, NONE].mean():.1f} points with the {CUT} tokens,
-    {every[CHUNKS, NONE].mean():.1f} with the best chunk, {every[LATE, NONE].mean():.1f} with the
-    best late chunk and {every[WORDS, NONE].mean():.1f} with BM25. The first third minus the last is
-    {claims.shown(early[CUT])} points with the cut, {claims.shown(early[WHOLE])} with one vector
-    of the whole, {claims.shown(early[CHUNKS])} with chunks and {claims.shown(early[WORDS])} with
-    BM25, which knows no places. Late chunks are
-    {claims.shown(gain(LATE, ELSEWHERE))} points above the same chunks among those of other
-    documents. Own directions change the best chunk by
-    {claims.shown(gain((CHUNKS, OWN), CHUNKS))} points."""
+    f"""The first third minus the last is {claims.shown(early[CUT])} points with the cut,
+    {claims.shown(early[WHOLE])} with one vector of the whole, {claims.shown(early[CHUNKS])} with
+    chunks and {claims.shown(early[WORDS])} with BM25, which knows no places."""
 )
 
 # %% tags=["hide-cell"]

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # How do you search your own text, and with what?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # A folder of notes, a table of products, the manual of a program: this page makes an index of such
 # text, searches it, updates it and checks its state. Then it asks what to search with. The idea of
 # **CDE §1** {cite}`morris2024contextual` is that an encoder which has never seen a corpus lacks
@@ -203,8 +201,6 @@ plots.table(pd.DataFrame(moves).T.rename_axis("documents that came from").round(
 # queries.
 
 # %%
-import numpy as np
-
 from cde.intervals import Interval, mean_interval, run_interval
 from cde.progress import progress
 from cde.retrieval import score_queries
@@ -232,40 +228,18 @@ rows = page.experiment(
     settings.only("model", "sources", "documents", "queries", "max_tokens"),
     proves=["your_corpus-many"],
 )
-names = list(collections)
-intervals = {(of, by): Interval(*rest) for of, by, *rest in rows.itertuples(index=False)}
+intervals = {
+    of: {by: Interval(*rest) for _, by, *rest in some.itertuples(index=False)}
+    for of, some in rows.groupby("collection", sort=False)
+}
+means = rows.groupby("system")["estimate"].mean()
 
 # %%
 from cde_book import charts
 
-with plots.figure(height=0.8 + 0.42 * len(names)) as (drawing, axis):
-    for shift, system, marker in zip((-0.2, 0, 0.2), SYSTEMS, "osD", strict=True):
-        some = [intervals[name, system] for name in names]
-        middle = np.array([one.estimate for one in some])
-        ends = np.array([[one.estimate - one.low, one.high - one.estimate] for one in some]).T
-        height = np.arange(len(names)) + shift
-        axis.errorbar(middle, height, xerr=ends, fmt=marker, markersize=4, label=system)
-    axis.set_yticks(range(len(names)), [name.partition("/")[2] or name for name in names])
-    axis.invert_yaxis()
-    axis.set_xlabel("NDCG@10, times 100")
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
-
-# %% tags=["hide-input"]
-means = {
-    system: float(np.mean([intervals[name, system].estimate for name in names]))
-    for system in SYSTEMS
-}
-plots.show(
-    drawing,
-    alt=(
-        "Three dots with intervals for each collection: NDCG@10 of the encoder, of BM25, and of "
-        "both fused. Means over collections: "
-        + ", ".join(f"{system} {mean:.1f}" for system, mean in means.items())
-    ),
-    caption="NDCG@10 of an encoder, of BM25 and of both fused, by collection.",
-    data=charts.interval_table(intervals, ["collection", "system"], "NDCG@10"),
-    answers="CDE §1",
-)
+columns, label = ["collection", "system"], "NDCG@10, times 100"
+caption = "NDCG@10 of an encoder, of BM25 and of both fused, by collection."
+charts.show_forest(intervals, columns, label, caption, "CDE §1", bound=None)
 
 # %% [markdown]
 # ## Many kinds of text
@@ -333,20 +307,15 @@ gains = {
     for of, some in apart.items()
 }
 shown = {f"{of} ({len(apart[of])})": some for of, some in gains.items()}
-with plots.figure(width=6.6, height=1.4 + 0.9 * len(shown)) as (drawing, axis):
-    charts.forest(axis, shown, "points of NDCG@10 (times 100)", bound=0)
 
-# %% tags=["hide-input"]
-plots.show(
-    drawing,
-    caption="How much higher one way to search scores than another; intervals are over "
-    "collections, whose number is in brackets.",
-    data=charts.interval_table(
-        {(of, name): one for of, some in shown.items() for name, one in some.items()},
-        ["collections", "difference"],
-        "NDCG@10 points",
-    ),
-    answers="CDE §1",
+# %%
+charts.show_forest(
+    shown,
+    ["collections", "difference"],
+    "points of NDCG@10 (times 100)",
+    "How much higher one way to search scores than another; intervals are over collections, whose "
+    "number is in brackets.",
+    "CDE §1",
     lead=True,
 )
 
@@ -378,7 +347,7 @@ said = [
     if of in TESTED
 ]
 page.in_numbers(
-    f"""Over {len(names)} packages, NDCG@10 times 100 is {means[ENCODER]:.1f} for {ENCODER},
+    f"""Over {len(intervals)} packages, NDCG@10 times 100 is {means[ENCODER]:.1f} for {ENCODER},
     {means[LEXICAL]:.1f} for BM25 and {means[FUSED]:.1f} for both; {"; ".join(said)}."""
 )
 

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Do small clusters and large batches make better embeddings?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE Figs. 2, 3, 6, 9, 10, 12 and 13 and Table 4, §6, §7, §10.5 and §10.6**
 # {cite}`morris2024contextual`. The paper clusters training pairs so that a batch holds near
 # neighbours, which makes the negatives hard. With its filter for false negatives, it reports, small
@@ -124,8 +122,6 @@ with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
         axis.set(xlabel="batch size", title=title)
     axes[0].set_ylabel("mean cosine of in-batch negatives")
     axes[1].legend(title="cluster size", ncols=2)
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption=f"Mean cosine of queries and in-batch negatives; {packed['batches']:,} batches each.",
@@ -183,7 +179,7 @@ plots.table(pd.DataFrame({"query": sixteen.queries, "document": starts, "of": si
 # %%
 from functools import partial
 
-from cde_book.differences import deciding, difference_table, draw_differences, sweeps_at_profiles
+from cde_book.differences import deciding, show_differences, sweeps_at_profiles
 from cde_studies.intervals import share_interval
 from cde_studies.results import sizes as study
 
@@ -204,7 +200,7 @@ LONG = {
     OF_CLUSTERS: {"batch_sizes": [128], "cluster_sizes": [32, 512]},
     OF_BATCHES: {"batch_sizes": [32, 128], "cluster_sizes": [32]},
 }
-day, found = study.long_recipe(long_run), {}
+day, found = study.long_recipe(), {}
 for name, of in LONG.items():
     at_day, long = None, settings.only("seeds", contextual_attention=None, pairs_seen=128_000, **of)
     if long_run:
@@ -228,8 +224,6 @@ with plots.figure(2, 2, width=7.4, height=5.6, sharex=True, sharey=True) as (dra
         axis.set(title=title, xlabel="pairs a cluster", ylabel="NDCG@10, times 100")
         axis.label_outer()
     axes[0, 0].legend(loc="best")
-
-# %%
 cells = results.cells()
 by_run = results.rows.groupby([*cells.index.names, "seed"], sort=False)["ndcg"].mean()
 plots.show(
@@ -257,35 +251,13 @@ def between(what, column, one, other):
 
 GAINS = between("clusters", "cluster_size", clusters[0], clusters[-1])
 LARGER = between("batches", "batch_size", batches[-1], batches[0])
-drawing, drawn = draw_differences(sweeps, GAINS, encoder=BI)
-
-# %% tags=["hide-input"]
-plots.show(
-    drawing,
-    caption="What the bi-encoder gains from small clusters, with the filter and without it. The "
-    "paper's figures have no numbers.",
-    data=drawn,
-    answers="CDE Figs. 3 and 12",
-    lead=True,
-)
+WHAT = "What the bi-encoder gains from small clusters. The paper's figures have no numbers."
+show_differences(sweeps, GAINS, WHAT, "CDE Figs. 3 and 12", lead=True, encoder=BI)
 
 # %%
-drawing, drawn = draw_differences(of_batches, LARGER, encoder=BI)
-
-# %% tags=["hide-input"]
-plots.show(
-    drawing,
-    caption="What the bi-encoder gains from large batches over as many pairs, which means fewer "
-    "updates. The paper's figures have no numbers.",
-    data=drawn,
-    answers="CDE Figs. 3 and 13",
-)
-
-# %%
-plots.table(difference_table(sweeps, GAINS, encoder=BI))
-
-# %%
-plots.table(difference_table(of_batches, LARGER, encoder=BI))
+WHAT = """What the bi-encoder gains from large batches over as many pairs, which means fewer
+updates. The paper's figures have no numbers."""
+show_differences(of_batches, LARGER, WHAT, "CDE Figs. 3 and 13", encoder=BI)
 
 # %% [markdown]
 # ## Do harder batches go with better retrieval?
@@ -324,8 +296,6 @@ with plots.figure(1, 3, width=9.4, height=3.4) as (drawing, axes):
         axis.set(title=kinds.get(name, name), xlabel="loss at the end, nats")
         axis.legend(loc="best")
     axes[0].set_ylabel("NDCG@10, times 100")
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="Training loss (difficulty of batches) and retrieval; small numbers are cluster sizes.",
@@ -395,7 +365,7 @@ if "day" in of_batches:
     claims.measure_runs(BATCHES_UNFILTERED, of.gain_of_batches(BI, False), what, scale="day")
 smaller = {arm: results.gain_of_clusters(*arm) for arm in arms}  # clusters
 larger = {arm: results.gain_of_batches(*arm) for arm in arms}  # batches
-full, ROLE = settings.attention == "full", {True: "test", False: "exploratory"}
+full = settings.attention == "full"
 name, tested, measure = kinds[CONTEXTUAL], {BI: True, CONTEXTUAL: full}, claims.measure_runs
 over = f"out of domain, {results.sets()} sets, {settings.pairs_seen:,} pairs seen"
 to = f"{clusters[0]} and {clusters[-1]} a cluster; {over}"
@@ -404,27 +374,27 @@ measure("cde-fig3-small-clusters-filtered", smaller[BI, True], to)
 measure(BATCHES_FILTERED, larger[BI, True], of)
 measure("cde-fig3-large-clusters-unfiltered", -smaller[BI, False], to)
 measure(BATCHES_UNFILTERED, larger[BI, False], of)
-measure("cde-fig9-small-clusters", smaller[CONTEXTUAL, True], f"{name}; {to}", ROLE[full])
-measure("cde-fig9-large-batches", larger[CONTEXTUAL, True], f"{name}; {of}", ROLE[full])
+measure("cde-fig9-small-clusters", smaller[CONTEXTUAL, True], f"{name}; {to}", full)
+measure("cde-fig9-large-batches", larger[CONTEXTUAL, True], f"{name}; {of}", full)
 for on, word in FILTERS.items():
-    what, role = f"{name}, {word}; {over}", ROLE[full and on]
+    what, role = f"{name}, {word}; {over}", full and on
     # lost: smallest minus largest clusters, and largest minus smallest batches
     by_clusters, by_batches = (gain[CONTEXTUAL, on] - gain[BI, on] for gain in (smaller, larger))
     measure("cde-fig9-copes-with-large-clusters", by_clusters, what, role)
     measure("cde-fig9-copes-with-small-batches", by_batches, what, role)
 for one, kind in kinds.items():
-    gain, role = smaller[one, True] - smaller[one, False], ROLE[tested[one]]
+    gain, role = smaller[one, True] - smaller[one, False], tested[one]
     measure("cde-fig12-filter-unlocks-small-clusters", gain, f"{kind}; {to}", role)
 ahead, seeds_of = cells[CONTEXTUAL] > cells[BI], f"mean of {settings.seeds} seed(s)"
 what, role = f"{name}; filter on and off, {seeds_of}; {over}", full and settings.seeds > 1
 share = share_interval(ahead, "cells")
-_ = claims.measure("cde-fig9-ahead-everywhere", share, what, ROLE[role and len(ahead) >= 36])
+_ = claims.measure("cde-fig9-ahead-everywhere", share, what, role and len(ahead) >= 36)
 
 # %%
 DIFFICULTY, SUPERVISED = "cde-fig2-difficulty-pays", "cde-fig10-supervised-difficulty"
 several = f"{len(clusters)} cluster sizes, mean of {len(batches)} batch sizes"
 for one, kind in kinds.items():
-    what, role = f"{kind}, filter on", ROLE[tested[one] and len(clusters) > 2]
+    what, role = f"{kind}, filter on", tested[one] and len(clusters) > 2
     if len(r[one]):
         measure(DIFFICULTY, r[one], f"{what}; r of a seed over {several}", role)
     for batch, some in runs[one].groupby("batch_size"):
@@ -434,18 +404,18 @@ for one, kind in kinds.items():
 several, what = len(second["clusters"]), f"{SECOND}: {BI}, one hard negative, batches of"
 what += f" {recipe.second['batch_size']}; r of a seed over {several} cluster sizes"
 if len(r[SECOND]):
-    measure(SUPERVISED, r[SECOND], what, ROLE[several > 2])
+    measure(SUPERVISED, r[SECOND], what, several > 2)
 
 # %%
 spans = batches[0] <= 100 and batches[-1] >= 1000 and settings.seeds > 1
 for one, on in arms:
     what = f"{kinds[one]}, {FILTERS[on]}; batches of {', '.join(map(str, batches))}"
     best = results.best_batch(one, on, settings.pairs_seen)
-    claims.measure("cde-fig13-best-batch", best, what, ROLE[tested[one] and spans])
+    claims.measure("cde-fig13-best-batch", best, what, tested[one] and spans)
     if 1024 in batches and batches[-1] > 1024:
         scores, role = results.by_size("batch", one, on), tested[one] and batches[-1] > 10_000
         harm, what = scores[batches[-1]] - scores[1024], f"{what}; {batches[-1]} minus 1,024"
-        measure("cde-fig13-too-large-batch", harm, what, ROLE[role])
+        measure("cde-fig13-too-large-batch", harm, what, role)
 claims.verdicts()
 
 # %% tags=["hide-cell"]
@@ -454,13 +424,6 @@ of_batch = [claims.shown(deciding(of_batches, pair, encoder=BI)) for pair in LAR
 page.answer(
     f"""NDCG@10 points: small clusters minus large {of_size[0]} with the filter; large batches minus
     small {of_batch[1]} without it."""
-)
-
-# %% tags=["hide-input"]
-page.in_numbers(
-    f"""Small clusters minus large {of_size[1]} without the filter; large batches minus small
-    {of_batch[0]} with it. All batches of a comparison see as many pairs, so large ones make fewer
-    updates."""
 )
 
 # %% [markdown]

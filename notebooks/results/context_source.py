@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Does it matter which context documents the encoder reads, and how many?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE Figs. 7, 15 and 16, §7 and §10.5** {cite}`morris2024contextual`, on one
 # trained encoder in many contexts. In the paper, documents move a little with the context, but stay
 # nearer to themselves than to others (Fig. 15). The model is best with a full window and still
@@ -148,8 +146,6 @@ with plots.figure(1, 2, width=7.6, height=3.9, sharex=True, sharey=True) as (dra
         axis.set(title=f"by {by}", xlabel=f"first axis ({explained['x']:.0%} of variance)")
         axis.legend(loc="best", fontsize=7.5)
     axes[0].set_ylabel(f"second axis ({explained['y']:.0%} of variance)")
-
-# %% tags=["hide-input"]
 share = page.mean_and_interval(100 * share_moved(FULL, OWN_OTHER), digits=1)
 plots.show(
     drawing,
@@ -216,6 +212,8 @@ sized = page.experiment("context_size-scores", score_all, key, recipe)
 by_cell = sized.assign(points=100 * sized["ndcg"]).set_index(["attention", "fill", "size"])
 places = {size: place for place, size in enumerate(sizes)}
 fills = {NULL: "empty places: null tokens", SHORTER: "context left short"}
+
+# %%
 with plots.figure(1, 2, width=7.6, height=3.4, sharey=True) as (drawing, axes):
     for axis, attention in zip(axes, (FULL, CACHED), strict=True):
         lines = by_cell.loc[attention]
@@ -229,8 +227,6 @@ with plots.figure(1, 2, width=7.6, height=3.4, sharey=True) as (drawing, axes):
         axis.set(title=f"attention {attention}", xlabel=f"context documents (window: {WINDOW})")
     axes[0].set_ylabel("NDCG@10 out of domain, times 100")
     axes[0].legend(loc="best")
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="Retrieval by number of context documents. Small points are seeds and draws, the line "

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # What else could explain the gains of Table 1?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # **CDE Table 1, §6** {cite}`morris2024contextual` credits two ideas: batches of similar texts
 # (neighbours), and an encoder that sees its corpus. Each changes more than the idea itself. A batch
 # of neighbours also comes from one source, and simply grouping by source may give the same gain. An
@@ -90,14 +88,9 @@ from cde_studies.sweeps import Sweep, score_references, sweep
 START, MINILM, LEXICAL = "start, untrained", "MiniLM itself", "BM25"
 
 
-def out_of_domain(of):
-    """The sets of a recipe that training saw nothing of."""
-    return [test for test in of.tests() if test.where == "out"]
-
-
 def train_and_test(of, arms):
     """Every arm with every seed on the sets out of domain, beside what needs no training."""
-    tests = out_of_domain(of)
+    tests = of.out_of_domain()
     rows = sweep(arms, settings.every_seed, of, ("own", "other"), tests)
     start = replace(of.base, **BI)
     references = {
@@ -117,14 +110,11 @@ def train_and_test(of, arms):
 # they read could show nothing.
 
 # %%
-from cde.data import is_available
-from cde_book.differences import difference_table, sweeps_at_profiles
+from cde_book.differences import difference, difference_table, show_differences, sweeps_at_profiles
 from cde_book.verdicts import SCALES
 from cde_studies.results.sizes import long_recipe
 
 NAME, key = "controls-arms", settings.only("seeds")
-if long_run and not is_available("pairs/*"):
-    raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 SMALLER = BATCHES | {NEIGHBOURS: BATCHES[NEIGHBOURS] | {"cluster_size": 32}}
 LONG = {"hours": (recipes.recipe("hours"), BATCHES), "day": (long_recipe(), SMALLER)}
 at_day = None
@@ -165,8 +155,6 @@ with plots.figure(len(panels), 1, **size, squeeze=False, gridspec_kw=ratios) as 
         below = "NDCG@10 out of domain, times 100" if axis is axes.flat[-1] else ""
         charts.seed_dots(axis, arms, below, legend=not number)
         axis.set_ylabel(of)
-
-# %% tags=["hide-input"]
 lead = min(runs, key=SCALES.index)
 plots.show(
     drawing,
@@ -178,10 +166,8 @@ plots.show(
 # %% [markdown]
 # ## Each step by itself
 #
-# The table shows differences in points of NDCG@10, with intervals over other seeds and other sets
-# at once (`cde.intervals.table_interval`). The lines on context ask three things. Does the encoder
-# beat the bi-encoder? Does it matter whose context it reads in the test? And would one fixed
-# context do as well?
+# The lines on context ask three things. Does the encoder beat the bi-encoder? Does it matter whose
+# context it reads in the test? And would one fixed context do as well?
 
 # %%
 FIXED_CONTEXT = {"arm": FIXED, "context": "fixed"}
@@ -190,28 +176,11 @@ DIFFERENCES = {
     "one source − shuffled": ({"arm": SOURCE}, {"arm": SHUFFLED}),
     BEYOND_SOURCES: ({"arm": NEIGHBOURS}, {"arm": SOURCE}),
     "neighbours − shuffled": ({"arm": NEIGHBOURS}, {"arm": SHUFFLED}),
-    "shuffled − start": ({"arm": SHUFFLED}, {"arm": START}),
     "with context − without": ({"arm": READS}, {"arm": NEIGHBOURS}),
     "own context − another corpus'": ({"arm": READS}, {"arm": READS, "context": "other"}),
     BEYOND_PARAMETERS: ({"arm": READS}, FIXED_CONTEXT),
     "fixed context − without": (FIXED_CONTEXT, {"arm": NEIGHBOURS}),
 }
-plots.table(difference_table(runs, DIFFERENCES))
-
-# %%
-from cde.intervals import table_interval
-
-
-def interval_of(pair, of):
-    """A difference with its interval; over sets alone, where one seed was trained."""
-    gains = runs[of].gain(*pair, by=["seed", "set"]).dropna().to_frame("points")
-    return None if gains.empty else table_interval(gains.pivot_table("points", "seed", "set"))
-
-
-pairs_drawn = [(of, name) for of in panels for name in DIFFERENCES]
-drawn = {(of, name): interval_of(DIFFERENCES[name], of) for of, name in pairs_drawn}
-drawn = {key: found for key, found in drawn.items() if found and key[1] != "shuffled − start"}
-labels = {key: f"{key[1]} ({key[0]})" if len(runs) > 1 else key[1] for key in drawn}
 over_shuffled, encoder, less_on_clusters = (
     claims.ledger()[f"cde-{name}"].paper_effect
     for name in (
@@ -224,23 +193,9 @@ of_paper = {
     "neighbours − shuffled": over_shuffled,
     "with context − without": encoder + less_on_clusters,
 }
-marks = {labels[key]: of_paper[key[1]] for key in drawn if key[1] in of_paper}
-with plots.figure(width=7.2, height=1.1 + 0.26 * len(drawn)) as (drawing, axis):
-    lines = {labels[key]: found for key, found in drawn.items()}
-    charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0, marks=marks)
-
-# %% tags=["hide-input"]
-plots.show(
-    drawing,
-    caption="What each step adds: first batches, then context and its control. Hollow diamonds are "
-    "the paper's values.",
-    data=charts.interval_table(drawn, ["profile", "difference"], "points").assign(
-        paper=[of_paper.get(name) for _, name in drawn]
-    ),
-    answers="CDE Table 1",
-    lead=True,
-)
-
+WHAT = """What each step adds: first batches, then context and its control; intervals are over other
+seeds and other sets at once. Hollow diamonds are the paper's values."""
+show_differences(runs, DIFFERENCES, WHAT, "CDE Table 1", marks=of_paper, lead=True)
 
 # %% [markdown]
 # Loss and accuracy in training (over the last tenth of the steps, in nats and per cent) show how
@@ -282,7 +237,7 @@ def more_updates(base):
 longer = {MORE + arm: ARMS[arm] | more_updates(recipe.base) for arm in (NEIGHBOURS, READS)}
 updated = page.experiment(
     "controls-updates",
-    lambda: sweep(longer, settings.every_seed, recipe, ("own", "other"), out_of_domain(recipe)),
+    lambda: sweep(longer, settings.every_seed, recipe, ("own", "other"), recipe.out_of_domain()),
     key,
     recipe,
 )
@@ -345,15 +300,15 @@ for of, one in runs.items():
     trained = recipe if of == profile else LONG[of][0] if of in LONG else recipes.recipe(of)
     arms_alone = Sweep(one.rows[one.rows["arm"].isin(list(ARMS))])
     display(gates.of_recipe("controls", trained, arms_alone, scale=of, bm25=bm25))
-    for claim, difference in TESTS.items():
-        if found := one.crossed_gain(*DIFFERENCES[difference]):
+    for claim, name in TESTS.items():
+        if found := one.crossed_gain(*DIFFERENCES[name]):
             claims.measure(claim, found, f"profile {of}, {one.sets()} sets", scale=of)
 claims.verdicts()
 
 
 # %% tags=["hide-cell"]
 source, neighbours = (
-    interval_of(DIFFERENCES[what], lead) for what in ("one source − shuffled", BEYOND_SOURCES)
+    difference(runs[lead], DIFFERENCES[name]) for name in ("one source − shuffled", BEYOND_SOURCES)
 )
 page.answer(
     f"""{claims.apart("Batching by source", source, "shuffling")};

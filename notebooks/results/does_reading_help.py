@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Does reading the corpus help?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # **CDE §1 and §4.2** {cite}`morris2024contextual` rest on one idea: an encoder that reads the
 # corpus searches it better. This page first tests it as an engineer would: take a finished encoder,
 # add a part that reads the corpus, and search. Then it compares encoders of other chapters (not
@@ -64,7 +62,6 @@ settings
 # another seed.
 
 # %%
-from cde.data import is_available
 from cde_book.differences import sweeps_at_profiles
 
 READS, FIXED = "reads the batch", "fixed context"
@@ -73,13 +70,10 @@ ARMS = {READS: {}, FIXED: {"context_from": "fixed"}}
 
 def train_and_test(of):
     """Every arm with every seed on the sets out of domain, beside MiniLM and BM25."""
-    tests = [test for test in of.tests() if test.where == "out"]
-    return beside_minilm(ARMS, settings.every_seed, of, tests)
+    return beside_minilm(ARMS, settings.every_seed, of, of.out_of_domain())
 
 
 NAME, key = "minilm_with_context-arms", settings.only("seeds")
-if long_run and not is_available("pairs/*"):
-    raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 if long_run:
     hours = with_reader("hours", settings)
     page.experiment(NAME, lambda: train_and_test(hours), key, hours, profile="hours")
@@ -104,17 +98,11 @@ adds = {
     }
     for of, one in runs.items()
 }
-with plots.figure(width=7.2, height=1.2 + 0.5 * len(adds)) as (drawing, axis):
-    charts.forest(axis, adds, "points of NDCG@10 more than MiniLM itself", bound=0)
 
-# %% tags=["hide-input"]
-by_context = {(on, name): one for on, of in adds.items() for name, one in of.items()}
-plots.show(
-    drawing,
-    caption="What a trained reader adds to MiniLM, by context.",
-    data=charts.interval_table(by_context, ["text", "context"], "points"),
-    answers="CDE §1 and §4.2",
-)
+# %%
+label = "points of NDCG@10 more than MiniLM itself"
+caption = "What a trained reader adds to MiniLM, by context."
+charts.show_forest(adds, ["text", "context"], label, caption, "CDE §1 and §4.2")
 
 # %% [markdown]
 # ## Every encoder side by side
@@ -249,8 +237,6 @@ with plots.figure(len(questions), 1, **size, gridspec_kw=ratios) as (drawing, ax
     for axis, (question, lines) in zip(axes, questions.items(), strict=True):
         charts.forest(axis, lines, "points of NDCG@10" if axis is axes[-1] else "", bound=0)
         axis.set_title(question, loc="left")
-
-# %% tags=["hide-input"]
 keys = {(one.question, one.encoder, one.record): found for one, found in intervals.items()}
 plots.show(
     drawing,
@@ -308,6 +294,8 @@ following = dict(zip(order, [*order[1:], order[0]], strict=True))
 by_counting = pd.Series(
     {name: counted.loc[name, name] - counted.loc[name, other] for name, other in following.items()}
 )
+
+# %%
 with plots.figure(1, len(same), width=7.6, height=2.8, sharex=True, sharey=True) as (drawn, axes):
     for axis, (name, gained) in zip(axes, same.iterrows(), strict=True):
         charts.reference(axis, x=0, y=0)
@@ -315,8 +303,6 @@ with plots.figure(1, len(same), width=7.6, height=2.8, sharex=True, sharey=True)
         axis.set_title(name.replace(", ", ",\n"), fontsize=9)
         axis.set_xlabel("BM25")
     axes[0].set_ylabel("encoder")
-
-# %% tags=["hide-input"]
 plots.show(
     drawn,
     caption="Points that the right corpus adds: for encoders with a context, and for BM25.",
@@ -356,8 +342,7 @@ what = f"{same.shape[0]} encoders on {same.shape[1]} collections"
 claims.measure(HELPS, together, what, scale="hours")
 for name, gained in same.iterrows():
     found = correlation_interval(by_counting[same.columns], gained, "spearman")
-    role = "test" if name == GRADED else "exploratory"
-    claims.measure(FOLLOWS, found, f"{name}, {found.n} collections", role, scale="hours")
+    claims.measure(FOLLOWS, found, f"{name}, {found.n} collections", name == GRADED, scale="hours")
 claims.verdicts()
 
 # %% tags=["hide-cell"]

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # When a corpus changes, must it be embedded again?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # A corpus changes over time: documents are added and removed. In **CDE §4.2**
 # {cite}`morris2024contextual` every vector depends on a sample of the corpus. So when the corpus
 # changes, each vector of the index is out of date, even those of documents that stayed. The paper
@@ -117,7 +115,7 @@ def replace_all(of, arm, sets, case):
 
 def on_docstrings():
     """The three cases."""
-    real = sized(test for test in taught.tests() if test.where == "out")
+    real = sized(taught.out_of_domain())
     cases = [
         replace_all(contextual, ARM, real, HARDLY),
         replace_all(taught, {}, real, READS),
@@ -178,8 +176,6 @@ with plots.figure(1, len(CASES), width=7.8, height=3.0, sharey=True) as (drawing
         axis.set_xlabel("% replaced")
     axes[0].set_ylabel("points of NDCG@10 lost")
     drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
-
-# %% tags=["hide-input"]
 last = max(settings.shares)
 plots.show(
     drawing,
@@ -305,8 +301,6 @@ with plots.figure(width=5.6, height=3.2) as (drawing, axis):
     axis.set_xlabel("moved, % of the distance between documents")
     axis.set_ylabel("points lost by a stale context")
     axis.legend(fontsize=7)
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="How far a sample of documents moves in a new context, and what staleness costs.",
@@ -334,15 +328,12 @@ what = f"{len(apart)} packages, all replaced"
 # the gate is about cosine distances, which go with the square of a length
 display(gates.show([claims.gate("reads-context", float((apart["moved"] ** 2).mean()), what)]))
 for case in CASES:
-    role = "test" if case == READS else "exploratory"
-    claims.measure(LOSES, loss_of(case, STALE), case, role)
-    role = "test" if case == NEEDED else "exploratory"
-    claims.measure(MIXED, loss_of(case, WAYS[2], between), case, role)
+    claims.measure(LOSES, loss_of(case, STALE), case, case == READS)
+    claims.measure(MIXED, loss_of(case, WAYS[2], between), case, case == NEEDED)
 for measure in MEASURES:
     if lost.sum() > 1:
         found = share_interval(tried[measure]["alarm"][lost], "cases")
-        role = "test" if measure == "moved" else "exploratory"
-        claims.measure(TRIGGER, found, f"{measure}, {len(cases)} cases", role)
+        claims.measure(TRIGGER, found, f"{measure}, {len(cases)} cases", measure == "moved")
 claims.verdicts()
 
 

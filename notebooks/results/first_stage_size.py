@@ -1,8 +1,6 @@
 # %% [markdown]
 # # How many layers does the first stage need, and how many vectors per document?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE Fig. 17, §10.10, and Fig. 18, §10.11** {cite}`morris2024contextual`. The
 # first stage embeds the context and runs only once for a corpus, so its depth does not make a
 # search slower. The paper varies it from 1 to 12 layers, compares *training accuracy*, and finds a
@@ -92,7 +90,7 @@ varied = {
     SECOND: {depth: (deep, depth) for depth in seconds},
 }
 depths = list(dict.fromkeys([*varied[FIRST].values(), *varied[SECOND].values()]))
-unseen = [test for test in recipe.tests() if test.where == "out"]
+unseen = recipe.out_of_domain()
 recipe.base
 
 # %%
@@ -164,6 +162,8 @@ drawn = pd.concat(
     names=["varied", "layers"],
 )
 titles = {"accuracy": "training accuracy, per cent", "NDCG@10": "NDCG@10 out of domain, times 100"}
+
+# %%
 with plots.figure(1, 2, width=7.6, height=3.4) as (drawing, axes):
     for axis, (measure, title) in zip(axes, titles.items(), strict=True):
         series = {
@@ -174,8 +174,6 @@ with plots.figure(1, 2, width=7.6, height=3.4) as (drawing, axes):
         axis.set_xticks(sorted({*firsts, *seconds}))
         axis.set(xlabel=f"layers of the stage; the other has {deep}", ylabel=title)
     axes[0].legend()
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="Training accuracy and NDCG@10 by the depth of each stage. Small points are seeds, "
@@ -192,7 +190,6 @@ plots.show(
 # text itself, so its depth matters also to an encoder that ignores its context.
 
 # %%
-from cde.intervals import run_interval
 from cde_book.differences import difference
 
 low, high = both[0], both[-1]
@@ -307,8 +304,6 @@ with plots.figure(width=5.6, height=3.4) as (drawing, axis):
     axis.set_xlabel("vectors per document × documents")
     axis.set_ylabel(f"NDCG@10 × 100, minus that of {FEWEST}")
     axis.legend(loc="best")
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption=f"NDCG@10 of each set with {TOTAL} context vectors, from few documents or from many, "
@@ -373,7 +368,7 @@ HELPS = "cde-fig17-first-stage-helps"
 steps_of = f"later half of {recipe.base.steps} steps of {recipe.base.batch_size}"
 widest = gain(FIRST, least, greatest)
 what = f"{least} to {greatest} layers, second stage {deep}; {steps_of}"
-claims.measure_runs(HELPS, widest, what)
+deepest = claims.measure_runs(HELPS, widest, what)
 claims.measure_runs("cde-fig17-first-stage-under-one-point", widest, what)
 more, what = gain(SECOND, low, high) - gain(FIRST, low, high), f"{low} to {high} layers"
 what = f"{what}, the other stage {deep}; {steps_of}"
@@ -389,7 +384,6 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 lowest, highest = points.mean().min(), points.mean().max()
 ignores = "; our encoder ignores its context" if "read its context" in claims.reason(HELPS) else ""
-deepest = run_interval(widest) if len(widest) > 1 else float(widest.mean())
 most = "Training accuracy with most first-stage layers"
 page.answer(
     f"""{claims.apart(most, deepest, "that with fewest", "points")}; NDCG@10 is {lowest:.1f} to

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Do more epochs and hard negatives improve fine-tuning?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE Fig. 5, §6** and **CDE Fig. 11, §10.5** {cite}`morris2024contextual`.
 # After unsupervised training on many pairs, the paper fine-tunes on fewer pairs, which people
 # wrote. It repeats them for several epochs and finds four to be best, in one figure without
@@ -91,7 +89,7 @@ import pandas as pd
 from cde_studies.results.sizes import long_recipe
 
 recipe = recipes.recipe_of(settings)
-day = long_recipe(long_run)
+day = long_recipe()
 day = replace(day, base=replace(day.base, cluster_size=32))
 second = {**recipe.second}
 if settings.supervised_batch_size is not None:
@@ -120,7 +118,7 @@ BEFORE, CLUSTERED = "first phase alone", {"batches": "cluster"}
 
 def two_phases(of, name, first, arms):
     """The first phase alone, by that name, and every arm after it, with every seed."""
-    tests = [test for test in of.tests() if test.where == "out"]
+    tests = of.out_of_domain()
     before = sweep({name: first}, settings.every_seed, of, tests=tests)
     then = sweep(arms, settings.every_seed, of, tests=tests, after=first)
     return pd.concat([before, then])
@@ -200,8 +198,6 @@ with plots.figure(1, 2, width=7.8, height=3.3, sharey=True) as (drawing, axes):
     axes[1].set_xlabel("hard negatives per query")
     for axis in axes:
         axis.legend(loc="best")
-
-# %% tags=["hide-input"]
 measured = {"by epochs": by_epochs.rows, "by hard negatives": by_negatives.rows}
 rows = pd.concat(measured, names=["arms"]).groupby(["arms", "arm", "seed"], sort=False)
 plots.show(
@@ -253,8 +249,7 @@ for of in [one for one in trained if one in of_epochs]:
     best[of] = best_on_grid(by_seed.idxmax(axis=1), [0, *tried, 2 * tried[-1]])
     kind = "bi-encoder" if of == "day" else settings.architecture
     what = f"{kind}, profile {of}; tried {', '.join(map(str, tried))}; {one.sets()} sets"
-    role = "test" if len(by_seed) > 1 else "exploratory"
-    claims.measure(BEST, best[of], f"{what} out of domain", role, of)
+    claims.measure(BEST, best[of], f"{what} out of domain", len(by_seed) > 1, of)
 
 # %%
 for of in [one for one in trained if one in of_negatives]:
@@ -266,8 +261,7 @@ for of in [one for one in trained if one in of_negatives]:
         pair = {"arm": f"{count} a query"}, {"arm": f"{fewest} a query"}
         what = f"profile {of}; {count} minus {fewest} a query; out of domain, {one.sets()} sets"
         gains = one.gain(*pair, by=["seed", "set"])
-        role = "test" if count == most else "exploratory"
-        found[of, count] = claims.measure_runs(WORSE, gains, what, role, of)
+        found[of, count] = claims.measure_runs(WORSE, gains, what, count == most, of)
         if (count, fewest) == (1, 0):
             claims.measure_runs(ONE, gains, what, "exploratory" if of == "laptop" else "test", of)
 claims.verdicts()

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # What does a contextual encoder read in its corpus?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # The idea behind **CDE §1 and §4.2** {cite}`morris2024contextual` is that of word statistics: a
 # word that many documents of a corpus contain says little there, and should weigh little. This page
 # looks inside the encoders of {doc}`does_reading_help`. Does the encoder know how common a word
@@ -169,7 +167,7 @@ def look(arm, run_seed, test, other):
 
 def look_at_all():
     """Every encoder on every set out of domain."""
-    tests = [test for test in of.tests() if test.where == "out"]
+    tests = of.out_of_domain()
     pairs = list(zip(tests, [*tests[1:], tests[0]], strict=True))
     jobs = [(arm, one, *pair) for arm in ARMS for one in settings.every_seed for pair in pairs]
     shown = progress(jobs, "weighing words", unit="sets")
@@ -253,7 +251,6 @@ plots.table(pd.DataFrame(table).T.replace("None", "undefined"))
 # does so on nine judged collections.
 
 # %%
-from cde.data import is_available
 from cde_book.differences import sweeps_at_profiles
 from cde_studies.results.context_sources import follows_statistics, search_in_every_context
 
@@ -277,8 +274,6 @@ def search_everywhere(scale):
 
 
 NAME, key = "reading_context-sources", settings.only("seeds")
-if long_run and not is_available("pairs/*"):
-    raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 if long_run:
     hours = taught_recipe("hours", settings, "graded")
     page.experiment(NAME, lambda: search_everywhere("hours"), key, hours, profile="hours")
@@ -309,12 +304,9 @@ with plots.figure(1, len(ARMS), width=7.4, height=2.8, sharex=True) as (drawing,
         kinds = {"another corpus": points[~own], "own corpus": points[own]}
         dots = {kind: (rows_of["bm25"], rows_of["ndcg"]) for kind, rows_of in kinds.items()}
         charts.points(axis, dots, markersize=3)
-        axis.set_title(arm)
-        axis.set_xlabel("BM25, points")
+        axis.set(title=arm, xlabel="BM25, points")
     axes[0].set_ylabel("encoder, points")
     axes[0].legend(loc="best")
-
-# %% tags=["hide-input"]
 plots.show(
     drawing,
     caption="Scores of an encoder with each corpus as context, and of BM25 with the document "

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Can a benchmark search only what a surrogate finds?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # This page answers **CDE §10.9 and Table 6** {cite}`morris2024contextual`. The paper's first
 # experiments run on a few collections of BEIR and avoid searching the whole corpus: another model,
 # GTR, serves as a *surrogate* and retrieves 1,024 documents, and the model under test ranks only
@@ -135,7 +133,7 @@ def search_all(names):
 
 
 # %%
-tests = {one.name: one.collection.name for one in recipe.tests() if one.where == "out"}
+tests = {one.name: one.collection.name for one in recipe.out_of_domain()}
 shared = ("seeds", "documents", "queries", "max_tokens")
 key = settings.only(*shared, depths=DEPTHS)
 rows = page.experiment("small_benchmark-packages", lambda: search_all(tests), key, recipe)
@@ -197,28 +195,21 @@ def panel(axis, table, names, what):
     axis.set_xscale("log", base=2)
     axis.set_xticks(table.index, [f"{depth:,}" for depth in table.index])
     axis.minorticks_off()
-    axis.set_xlabel("documents that the surrogate retrieves")
-    axis.set_ylabel(f"change of {what}, points")
+    axis.set(xlabel="documents that the surrogate retrieves", ylabel=f"change of {what}, points")
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
 
 
 # %%
-def draw(table):
-    """Both panels; dashed, the claim's bound."""
+def show(part, name, lead=False):
+    """Both panels for one part; dashed, the claim's bound."""
+    table, count = by_depth(part), part.rows["set"].nunique()
     with plots.figure(columns=2, width=7.6, height=3.9) as (drawing, axes):
         panel(axes[0], table, GROUPS, "the score")
         panel(axes[1], table, PAIRS, "a difference")
         charts.reference(axes[1], y=bound, name="the claim's bound", linestyle="--")
         axes[1].set_ylim(bottom=0)
-    return drawing
-
-
-# %% tags=["hide-input"]
-def show(part, name, lead=False):
-    """The figure of one part."""
-    table, count = by_depth(part), part.rows["set"].nunique()
     return plots.show(
-        draw(table),
+        drawing,
         caption=f"How the shortcut changes scores and comparisons on {count} {name}. Dashed: the "
         "claim's bound.",
         data=table.reset_index(),
@@ -321,31 +312,26 @@ if real:
 # and so is a single set, which gives no interval.
 
 # %%
-from cde.intervals import Interval, run_interval
+from cde_studies.intervals import mean_of_runs
 
 SHORTCUT = "cde-s109-reranking-shortcut"
 parts = {"packages" if recipe.base.data == "pydocs" else "test sets": results}
 parts |= {"collections": real} if real else {}
 
 
-def measure(name, depth=TESTED, kind="all pairs", role="exploratory"):
+def measure(name, depth=TESTED, kind="all pairs", counts=False):
     """Enter the mean absolute change of differences."""
-    values, what = moved(parts[name], depth, kind), f"{name}, the best {depth:,}, {kind}"
-    if len(values) > 1:
-        over = run_interval(values, "sets")
-    else:
-        role, one = "exploratory", float(values.iloc[0])
-        over = Interval(one, one, one, 1, "one set: no interval")
-    claims.measure(SHORTCUT, over, what, role)
+    over = mean_of_runs(moved(parts[name], depth, kind), "sets")
+    what, counts = f"{name}, the best {depth:,}, {kind}", counts and over.n > 1
+    claims.measure(SHORTCUT, over, what, counts)
     return over
 
 
 # %%
 # with a reader's own depths nothing tests the claim, unless the paper's is among them
-role = "test" if PAPERS in DEPTHS or profile == "smoke" else "exploratory"
-change = {}
+counts, change = PAPERS in DEPTHS or profile == "smoke", {}
 for name, part in parts.items():
-    change[name] = measure(name, role=role)
+    change[name] = measure(name, counts=counts)
     for kind in list(PAIRS)[1:]:
         measure(name, kind=kind)
     for depth in sorted(set(part.depths) - {TESTED}):

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Does an encoder that can read its corpus search real text better?
 #
-# *The answer stands in the last cells, and here on the rendered page.*
-#
 # In {doc}`does_reading_help` an encoder gains no more from its own corpus than from another one,
 # but on judged collections it barely uses its context. Here the same frozen MiniLM
 # {cite}`wang2020minilm` gets the same *reader*, a small trained part that adjusts each word's
@@ -113,8 +111,6 @@ for kind in KINDS:
 
 # %%
 TAUGHT, NAMES = {"taught to read": {}}, ("taught_to_read-sets", "taught_to_read-graded")
-if long_run and not is_available("pairs/*"):
-    raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 
 
 def at_each_profile(name, arms, contexts, *lessons, at_laptop=True):
@@ -189,12 +185,10 @@ for kind in KINDS:
         for text, where in ((f"Synthetic ({of})", "in"), (real, "out")):
             found[f"{text}, {kind} lessons"] = above_minilm(one, "taught to read", where)
     found[f"New sources, {kind} lessons"] = above_minilm(untuned, f"{kind} lessons")
-with plots.figure(width=7.2, height=1.2 + 0.36 * len(found)) as (drawing, axis):
-    charts.forest(axis, dict(sorted(found.items())), "points above MiniLM itself", bound=0)
-flat = {(name, context): one for name, of in found.items() for context, one in of.items()}
-numbers = charts.interval_table(flat, ["sets and lessons", "context"], "points")
+found, columns = dict(sorted(found.items())), ["sets and lessons", "context"]
 caption = "What readers that were taught to use their context add to MiniLM, by context."
-plots.show(drawing, caption, numbers, "CDE §1 and §4.2", lead=True)
+label = "points above MiniLM itself"
+charts.show_forest(found, columns, label, caption, "CDE §1 and §4.2", lead=True)
 
 # %% [markdown]
 # ## A context without the answers
@@ -328,9 +322,8 @@ for arm in READERS:
 
 # %%
 for kind, profiles in drawn.items():
-    role = "test" if kind == "coarse" else "exploratory"
     for of, one in profiles.items():
-        more = f"{kind} lessons, profile {of}, {one.sets()} sets", role, of
+        more = f"{kind} lessons, profile {of}, {one.sets()} sets", kind == "coarse", of
         check_gate(one, DRAWN, more[0], of)
         batch, apart = (one.gain({"arm": arm}, {"arm": arm} | OTHER, by=BY) for arm in DRAWN)
         claims.measure_runs("ours-context-apart-helps", apart - batch, *more)

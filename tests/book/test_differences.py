@@ -7,7 +7,7 @@ import pandas as pd
 
 from cde.intervals import Interval, crossed_interval
 from cde_book.account import account
-from cde_book.differences import deciding, difference, difference_table, draw_differences
+from cde_book.differences import deciding, difference, difference_table, show_differences
 from cde_studies.sweeps import Sweep
 
 PAIR = ({"arm": "a"}, {"arm": "b"})
@@ -45,8 +45,8 @@ def test_a_single_seed_has_a_mean_and_no_interval() -> None:
     line = difference_table({"laptop": one}, {"a − b": PAIR}).iloc[0]
     assert (line["points"], line["seen with 80 % power"]) == ("1.50", "")
     assert difference(one, PAIR) == 1.5
-    _, drawn = draw_differences({"laptop": one}, {"a − b": PAIR})
-    assert drawn[["points", "low", "high"]].to_numpy().tolist() == [[1.5, 1.5, 1.5]]
+    drawn = show_differences({"laptop": one}, {"a − b": PAIR}, "One seed.", "CDE Fig. 4")
+    assert "a − b" in drawn.markup and "1.5" in drawn.markup
 
 
 def test_a_larger_scale_decides_where_it_has_an_interval() -> None:

@@ -18,7 +18,7 @@ from cde_book.execution import Execution
 from cde_book.ledger import ledger
 from cde_book.ledger_pages import Judged, claims_page
 from cde_book.markup import inert
-from cde_book.pages import PLACEHOLDER, chapter_notebook, failure
+from cde_book.pages import chapter_notebook, failure
 from cde_book.verdicts import Verdict
 
 HOSTILE = '<script>alert("it\'s & it was")</script>'
@@ -123,9 +123,7 @@ def test_a_verdict_that_the_correction_undoes_is_marked_below_the_answer(
     claim = next(one for one in ledger().values() if one.chapter == chapter.name)
     entry = Judged(claim, Verdict("holds", "", "laptop"), [], [chapter], discovery)
     log = Execution(chapter.name, "laptop", {}, "", 0.0, "", False, "", "", answer="Yes.")
-    raw = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_markdown_cell(f"# Title\n\n{PLACEHOLDER}")]
-    )
+    raw = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Title")])
     own = [entry] if entry.is_fragile else []
     page = chapter_notebook(chapter, raw, log, own).cells[0].source
     assert ("1 decided, but not after correction" in page) is shown

@@ -31,7 +31,7 @@ def test_a_collection_like_one_cluster_is_nearer_to_it_than_to_all() -> None:
     of: Any = SimpleNamespace(
         surrogate=SimpleNamespace(encode_documents=encode),
         vectors=(passages, passages),
-        tests=lambda: tests,
+        out_of_domain=lambda: [one for one in tests if one.where == "out"],
     )
     found = nearness(of, cluster_size=4, seed=0).set_index("set")["nearer"]
     between = np.sqrt(0.5)

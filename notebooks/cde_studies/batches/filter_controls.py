@@ -98,8 +98,7 @@ def train_controls(
     judge = save_tf_idf(recipe.pairs, recipe.base.surrogate_tokens)
     every = {**ARMS, "tf-idf": {"filter_epsilon": 0.0, "filter_surrogate": judge}}
     arms = {name: {**shared, **arm} for name, arm in every.items()}
-    tests = [test for test in recipe.tests() if test.where == "out"]
-    rows = sweep(arms, range(seed, seed + seeds), recipe, tests=tests)
+    rows = sweep(arms, range(seed, seed + seeds), recipe, tests=recipe.out_of_domain())
     shares = [
         {"arm": arm, "seed": one, "left_out": recipe.train(arms[arm], one).metrics["masked"].mean()}
         for arm, one in rows[["arm", "seed"]].drop_duplicates().itertuples(index=False)

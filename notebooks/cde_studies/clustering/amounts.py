@@ -27,18 +27,15 @@ def train_on_amounts(
     of: ClusteringRecipe, amounts: Sequence[int | None], cluster_size: int, seeds: Sequence[int]
 ) -> pd.DataFrame:
     """Rows of a sweep out of domain, with `pairs`, the amount that was trained on; None is all."""
-    tests = [test for test in of.tests() if test.where == "out"]
+    tests = of.out_of_domain()
     cluster = {"batches": "stratum", "cluster_by": "documents", "cluster_size": cluster_size}
     arms: dict[str, dict[str, Any]] = {SHUFFLED: {"batches": "random"}, PASSAGES: cluster}
     rows = []
     for amount in dict.fromkeys(amounts):
         some = replace(of, base=replace(of.base, pairs=amount))
-        rows += [
-            evaluate_in_contexts(run.model(), tests).assign(
-                arm=arm, seed=seed, pairs=len(some.pairs)
-            )
-            for arm, seed, run in some.train_all(some.as_one_source, arms, seeds)
-        ]
+        work = some.as_one_source, arms, seeds
+        scores = some.train_all(*work, lambda run: evaluate_in_contexts(run.model(), tests))
+        rows.append(scores.assign(pairs=len(some.pairs)))
     return pd.concat(rows, ignore_index=True)
 
 
@@ -52,10 +49,8 @@ def nearness(of: ClusteringRecipe, cluster_size: int, seed: int) -> pd.DataFrame
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     whole = passages.mean(axis=0) / np.linalg.norm(passages.mean(axis=0))
     rows = []
-    for test in of.tests():
-        if test.where == "out":
-            own = surrogate.encode_documents(test.collection.documents).mean(axis=0)
-            own /= np.linalg.norm(own)
-            nearer = float((means @ own).max() - whole @ own)
-            rows.append({"set": test.name, "nearer": nearer})
+    for test in of.out_of_domain():
+        own = surrogate.encode_documents(test.collection.documents).mean(axis=0)
+        own /= np.linalg.norm(own)
+        rows.append({"set": test.name, "nearer": float((means @ own).max() - whole @ own)})
     return pd.DataFrame(rows)

@@ -13,7 +13,7 @@ least that came within a tenth of a point of the best on nine collections.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from cde.data import Pairs, RetrievalSet
@@ -116,16 +117,23 @@ class ClusteringRecipe(Recipe):
         pairs: Pairs,
         arms: Mapping[str, Mapping[str, Any]],
         seeds: Sequence[int],
+        look: Callable[[Run], pd.DataFrame],
         tests: Any = (),
-    ) -> list[tuple[str, int, Run]]:
-        """The runs of arms with every seed, in as many processes as $CDE_JOBS says."""
+    ) -> pd.DataFrame:
+        """What is seen of the runs of arms with every seed, trained in as many processes as
+        $CDE_JOBS says.
+        """
         every = [(arm, seed) for arm in arms for seed in seeds]
         runs = in_workers(
             lambda which: self.train_on(pairs, arms[which[0]], which[1], tests=tests),
             every,
             "training",
         )
-        return [(*which, run) for which, run in zip(every, runs, strict=True)]
+        seen = [
+            look(run).assign(arm=arm, seed=seed)
+            for (arm, seed), run in zip(every, runs, strict=True)
+        ]
+        return pd.concat(seen, ignore_index=True)
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
         """What a record of this recipe depends on; see `Recipe.record_key`."""

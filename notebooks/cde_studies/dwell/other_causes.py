@@ -20,7 +20,7 @@ from typing import Any
 
 import pandas as pd
 
-from cde.intervals import Interval, run_interval
+from cde.intervals import Interval
 from cde.models import BiEncoder, ContextualEncoder
 from cde.models.encoder import load_tokenizer
 from cde.progress import progress
@@ -32,6 +32,7 @@ from cde_studies.dwell.probes import moved_passage
 from cde_studies.dwell.recipe import DwellRecipe
 from cde_studies.dwell.substrings import substring_similarity
 from cde_studies.dwell.tables import changes, declines, room
+from cde_studies.intervals import mean_of_runs
 from cde_studies.recipes import changed, profile_values
 
 #: settings of the arms that a chapter's parameters of the same name replace
@@ -153,8 +154,4 @@ def change_of_decline(rows: pd.DataFrame, words: str, column: str = "decline") -
     values = rows.pivot_table(column, "seed", "arm", sort=False)
     one, other = DIFFERENCES[words]
     less = values[other].fillna(values[other].mean()) if other == BEFORE else values[other]
-    change = (values[one] - less).dropna()
-    if len(change) > 1:
-        return run_interval(change)
-    alone = float(change.iloc[0])
-    return Interval(alone, alone, alone, 1, "one run: no interval")
+    return mean_of_runs((values[one] - less).dropna())

@@ -92,13 +92,7 @@ def index_share(
     """The index of one table as a share of that of another on the same queries, 1 where the whole
     has none, with its percentile bootstrap interval.
     """
-    owners, count = _owners(documents)
-    indices = []
-    for table in (part, whole):
-        values = table.to_numpy(dtype=np.float64)
-        drawn = _resampled(values, owners, count, draws, np.random.default_rng(0))
-        indices.append(np.concatenate([[index_of_means(np.nanmean(values, axis=0))], drawn]))
-    one, all_of_it = indices
+    (one, count), (all_of_it, _) = (_with_draws(each, documents, draws) for each in (part, whole))
     shares = np.divide(one, all_of_it, out=np.ones_like(all_of_it), where=~(all_of_it <= 0))
     low, high = np.nanpercentile(shares[1:], [2.5, 97.5])
     method = "percentile bootstrap of documents"
@@ -112,16 +106,23 @@ def index_difference(
     draws: int,
 ) -> Interval:
     """The index of one table minus that of another, of other documents; the interval as above."""
-    indices, count = [], 0
-    for place, (table, own) in enumerate(zip((one, other), documents, strict=True)):
-        (owners, n), values = _owners(own), table.to_numpy(dtype=np.float64)
-        drawn = _resampled(values, owners, n, draws, np.random.default_rng(place))
-        indices.append(np.concatenate([[index_of_means(np.nanmean(values, axis=0))], drawn]))
-        count += n
-    apart = indices[0] - indices[1]
+    (first, n), (second, m) = (
+        _with_draws(table, own, draws, seed)
+        for seed, (table, own) in enumerate(zip((one, other), documents, strict=True))
+    )
+    apart = first - second
     below, above = np.nanpercentile(apart[1:], [2.5, 97.5])
     found = float(apart[0])
-    return Interval(found, 2 * found - above, 2 * found - below, count, BASIC)
+    return Interval(found, 2 * found - above, 2 * found - below, n + m, BASIC)
+
+
+def _with_draws(
+    table: pd.DataFrame, documents: Sequence[Hashable], draws: int, seed: int = 0
+) -> tuple[Floats, int]:
+    """The index of a table, then those of draws of its documents, and how many these are."""
+    (owners, count), values = _owners(documents), table.to_numpy(dtype=np.float64)
+    drawn = _resampled(values, owners, count, draws, np.random.default_rng(seed))
+    return np.concatenate([[index_of_means(np.nanmean(values, axis=0))], drawn]), count
 
 
 def _owners(documents: Sequence[Hashable]) -> tuple[NDArray[np.int64], int]:

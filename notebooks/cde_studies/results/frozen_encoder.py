@@ -147,9 +147,8 @@ def real_and_made(
     """Taught readers on real sets ("out"), in some contexts, and on corpora with boilerplate
     ("in"), in their own context and in another's.
     """
-    real = [test for test in of.tests() if test.where == "out"]
     parts = [
-        beside_minilm(arms, seeds, of, real, contexts),
+        beside_minilm(arms, seeds, of, of.out_of_domain(), contexts),
         beside_minilm(arms, seeds, of, of.corpora()),
     ]
     return pd.concat(parts, ignore_index=True)

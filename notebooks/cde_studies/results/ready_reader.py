@@ -17,6 +17,7 @@ import cde
 from cde.data import Pairs, RetrievalSet
 from cde.intervals import Interval
 from cde.training import TrainConfig
+from cde_studies.intervals import interval_of
 from cde_studies.recipes import EvaluationSet
 from cde_studies.results import pretrained_reader
 from cde_studies.results.context_sources import of_pairs
@@ -81,10 +82,6 @@ class ReadyReader:
 def gains_by_set(rows: pd.DataFrame, model: str, context: str = "own") -> dict[str, Interval]:
     """What a model gains on each collection, with an interval over queries, largest first."""
     of = rows[(rows["model"] == model) & (rows["context"] == context)]
+    over = {"n": "queries", "method": "percentile bootstrap"}
     order = of.sort_values("gain", ascending=False).to_dict("records")
-    return {
-        one["set"]: Interval(
-            one["gain"], one["low"], one["high"], int(one["queries"]), "percentile bootstrap"
-        )
-        for one in order
-    }
+    return {one["set"]: interval_of(one, "gain", **over) for one in order}

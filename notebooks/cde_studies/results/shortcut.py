@@ -184,19 +184,13 @@ def _pairs(
         changes = np.stack([of_depth[name] - scores[FULL][name] for name in names], axis=1)
         draws = np.random.default_rng(0).integers(0, len(changes), (2000, len(changes)))
         means = np.stack([changes[draw].mean(axis=0) for draw in draws])
-        low, high = np.percentile(_mean_change(means), [2.5, 97.5])
+        a, b = np.triu_indices(len(names), 1)  # pairs of models: how far their difference moves
+        low, high = np.percentile(abs(means[:, a] - means[:, b]).mean(axis=1), [2.5, 97.5])
         of_all = {"depth": depth, "recall": recalls[depth], "low": low, "high": high}
-        for a, b in combinations(names, 2):
-            one, other = of_depth[a], of_depth[b]
-            key = (a, b, (one - other).tobytes())
+        for first, second in combinations(names, 2):
+            one, other = of_depth[first], of_depth[second]
+            key = (first, second, (one - other).tobytes())
             if key not in known:  # most do not change from depth to depth
                 known[key] = paired_test(one.tolist(), other.tolist()).p_value
             ends = {"first_score": one.mean(), "second_score": other.mean(), "p": known[key]}
-            yield {**of_all, "first": a, "second": b, **ends}
-
-
-def _mean_change(changes: Scores) -> Scores:
-    """The mean over pairs of models of how far their difference moves: `(…, models)` to `(…)`."""
-    places = list(combinations(range(changes.shape[-1]), 2))
-    moved = [abs(changes[..., a] - changes[..., b]) for a, b in places]
-    return np.asarray(np.mean(moved, axis=0))
+            yield {**of_all, "first": first, "second": second, **ends}

@@ -17,7 +17,6 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from cde.data import is_available
 from cde.intervals import Interval
 from cde_studies.intervals import best_on_grid, correlation_interval
 from cde_studies.recipes import Recipe, recipe
@@ -67,10 +66,8 @@ class SizeSweep(Sweep):
         return best_on_grid(np.log10(best.astype(float)), limits.tolist())
 
 
-def long_recipe(trains: bool = False) -> Recipe:
-    """The recipe of long runs, a thousand updates of 128 pairs; who trains needs $CDE_DATA."""
-    if trains and not is_available("pairs/*"):
-        raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
+def long_recipe() -> Recipe:
+    """The recipe of long runs, a thousand updates of 128 pairs."""
     return recipe("day", batch_size=128, steps=1000, warmup_steps=100)
 
 
@@ -129,8 +126,8 @@ def sweep_sizes(
             "steps": steps,
             "warmup_steps": max(1, steps // 10),
         }
-    tests = [test for test in recipe.tests() if test.where == "out"]
-    rows = sweep(arms, range(seed, seed + seeds), recipe, contexts=("own",), tests=tests)
+    every_seed, tests = range(seed, seed + seeds), recipe.out_of_domain()
+    rows = sweep(arms, every_seed, recipe, contexts=("own",), tests=tests)
     return rows.merge(pd.DataFrame(factors), on="arm")
 
 
@@ -142,9 +139,8 @@ def sweep_second_phase(
     clustered batches; the second has one hard negative a query, and the filter.
     """
     arms = {str(size): {"cluster_size": size} for size in cluster_sizes}
-    tests = [test for test in recipe.tests() if test.where == "out"]
     first = {"architecture": "bi-encoder", "batches": "cluster"}
-    rows = sweep(arms, seeds, recipe, tests=tests, after=first)
+    rows = sweep(arms, seeds, recipe, tests=recipe.out_of_domain(), after=first)
     sizes = {"cluster_size": rows["arm"].astype(int), "batch_size": recipe.second["batch_size"]}
     return rows.assign(**sizes)
 

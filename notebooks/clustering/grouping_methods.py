@@ -277,26 +277,6 @@ references = {name: runs[lead].score(arm=name).mean() for name in (START, LEXICA
 plots.table(pd.DataFrame({"NDCG@10": references}).round(2))
 
 # %% [markdown]
-# ## The best ways against each other
-#
-# The five best with the same budget: each row minus each column, in points.
-
-# %% tags=["hide-input"]
-same_budget = [name for name in ranked.index if every[name].times <= 1]
-best = same_budget[:5]
-grid = pd.DataFrame(
-    {
-        other: {
-            name: str(runs[lead].crossed_gain({"arm": name}, {"arm": other}) or "")
-            for name in best
-            if name != other
-        }
-        for other in best
-    }
-)
-plots.table(grid.reindex(best).fillna("").reset_index(names="way − another"))
-
-# %% [markdown]
 # ## Are greedy batches better than clusters?
 #
 # HOBIT {cite}`dutta2026hobit` puts batches together pair by pair, each time with the pair that
@@ -379,6 +359,7 @@ for of, one in greedy.items():
 claims.verdicts()
 
 # %% tags=["hide-cell"]
+same_budget = [name for name in ranked.index if every[name].times <= 1]
 top = same_budget[0]
 above = difference(runs[lead], ({"arm": top}, {"arm": BASELINE}))
 gains = [

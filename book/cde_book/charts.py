@@ -308,7 +308,7 @@ def show_forest(
     with figure(width=7.2, height=1.2 + (0.18 + 0.1 * series) * len(lines)) as (drawing, axis):
         papers = {label[key]: mark for key, mark in (marks or {}).items()}
         forest(axis, lines, xlabel, bound, papers)
-    data = interval_table(intervals, names, "estimate").assign(**(beside or {}))
+    data = interval_table(intervals, names, xlabel).assign(**(beside or {}))
     if marks:
         data["the paper"] = [marks.get(key) for key in intervals]
     return show(drawing, caption, data, answers, lead)

@@ -105,7 +105,7 @@ def by_verdict(claim: str, holds: str, contradicted: str, otherwise: str) -> str
 def shown(found: Interval | float, digits: int = 1) -> str:
     """An estimate with its interval, for a sentence; of a number or a run alone, that."""
     if isinstance(found, Interval):
-        if found.n > 1:
+        if found.n > 1 or found.low < found.high:
             return interval_text(found.estimate, found.low, found.high, digits)
         found = found.estimate
     return f"{round(found, digits) + 0.0:.{digits}f}"  # no "-0.0"

@@ -75,7 +75,8 @@ def show_differences(
     **common: Any,
 ) -> Box:
     """Show the differences one below the other, a dot alone without an interval, with the numbers
-    of `difference_table`; `marks` are the paper's, by the name of the difference.
+    of `difference_table`; `marks` are the paper's, by the name of the difference. The caption ends
+    with what would have been seen.
     """
     found: dict[tuple[str, str], Interval] = {}
     for profile, sweep in runs.items():
@@ -85,7 +86,13 @@ def show_differences(
             if not math.isnan(one.estimate):
                 found[name, profile] = one
     papers = {key: marks[key[0]] for key in found if key[0] in marks} if marks else None
-    table = difference_table(runs, differences, **common)
+    beside = pd.DataFrame()
+    if found:
+        table = difference_table(runs, differences, **common)
+        table = table.set_index(["difference", "profile"]).loc[list(found)]
+        beside = table[["seen with 80 % power", "seeds", "sets"]].reset_index(drop=True)
+        if seen := sorted(map(float, filter(None, beside["seen with 80 % power"]))):
+            caption += f" With 80 % power {seen[0]:g} to {seen[-1]:g} points would have been seen."
     return charts.show_forest(
         found,
         ["difference", "profile"],
@@ -94,7 +101,7 @@ def show_differences(
         answers,
         marks=papers,
         lead=lead,
-        beside=table[["seen with 80 % power", "seeds", "sets"]].to_dict("series"),
+        beside=beside.to_dict("series"),
     )
 
 

@@ -98,13 +98,17 @@ def settings(
         values[name] = value
     if profile == "smoke":  # its numbers are compared between machines
         os.environ.setdefault("CDE_PRECISION", "float32")
-    if names.get("long_run") and not is_available("pairs/*"):
-        raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
     show_configurations_as_tables()
     named = ("profile", "seed", *values)
     given = {name: names[name] for name in named if names.get(name) is not None}
     account.profile, account.given = profile, given
     return Settings(**{**values, **given, "profile": profile, "seed": int(names["seed"])})
+
+
+def need_pairs(long_run: bool) -> None:
+    """Refuse a long run where there is nothing to train and to test it on."""
+    if long_run and not is_available("pairs/*"):
+        raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 
 
 def experiment(

@@ -35,7 +35,10 @@ _LABELS = {
     "page.settings(": "The settings of each profile, and this page's",
 }
 #: what draws or words what a reader sees anyway
-_HOUSEKEEPING = ("plots.figure", "plots.table", ".show", "show_differences", "page.", "claims.")
+_HOUSEKEEPING = (
+    *("plots.figure", "plots.show", "plots.table", "charts.show_forest", "show_differences"),
+    *("page.", "claims.", "gates.show"),
+)
 
 
 def failure(log: Execution) -> str:

@@ -143,6 +143,8 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
     from cde.surrogate import Surrogate
 
     precision: Any = record.get("precision", "auto")
+    if precision == "int8":
+        raise ValueError("it was built in int8, which is gone: build it again from its texts")
     give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
     encoder: Model
     if kind == "adapted":

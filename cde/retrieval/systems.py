@@ -195,10 +195,6 @@ class SentenceMethods:
     ) -> NDArray[np.float32]:
         """Unit vectors `(n, dim)` of texts, with the prompt of their role before them."""
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors of texts with no prompt before them, `(n, dim)` float32."""
-        return self._vectors(texts, "")
-
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors of queries, `(n, dim)` float32, with the prompt for queries, if any."""
         return self._vectors(texts, "query")

@@ -165,7 +165,10 @@ GAINS = {
     )
     for size, name in {None: "all sizes", **{of: f"clusters of {of}" for of in clusters}}.items()
 }
-WHAT = "What the bi-encoder gains from the filter. The paper prints no numbers."
+
+# %%
+WHAT = """What the bi-encoder gains from the filter; intervals are over other seeds and sets at
+once. The paper prints no numbers."""
 show_differences(sweeps, GAINS, WHAT, "CDE Fig. 4", lead=True, encoder=BI)
 
 # %% [markdown]
@@ -196,6 +199,7 @@ from cde_studies.batches.filter_controls import train_controls
 length = {"batch_size": batches[-1], "cluster_size": clusters[0]}
 length |= settings.only("seeds", steps=settings.pairs_seen // batches[-1])
 rows = page.experiment("filter-controls", lambda: train_controls(recipe, **length), length, recipe)
+page.need_pairs(long_run)
 day, at_day = long_recipe(), None
 if long_run:
     long = settings.only("seeds", batch_size=128, cluster_size=32, steps=1000)

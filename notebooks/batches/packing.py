@@ -136,6 +136,7 @@ def train_all(of, sizes):
 
 key = settings.only("seeds", cluster_sizes=sizes)
 rows = page.experiment("tsp_packing-arms", lambda: train_all(recipe, sizes), key, recipe)
+page.need_pairs(long_run)
 day, at_day = long_recipe(), None
 long = settings.only("seeds", cluster_sizes=[32, 128])
 if long_run:

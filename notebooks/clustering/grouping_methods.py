@@ -148,6 +148,7 @@ def contest(name, of, methods, profile=None):
 
 
 day, at_day = long_recipe(), None
+page.need_pairs(long_run)
 if long_run:
     hours = clustering_recipe("hours", settings)
     later_ways = (GREEDY, FILTERED, LIMITED, UNLIMITED)

@@ -126,6 +126,7 @@ from cde_book.verdicts import SCALES
 
 NAME, STARTS = "single_source_batches-curves", "single_source_batches-start"
 key = settings.only("seeds", "steps", "tests_on_the_way", "factor")
+page.need_pairs(long_run)
 if long_run:
     scales = {
         "hours": recipe_at("hours", 10, pairs=48000, batch_size=64, steps=300),

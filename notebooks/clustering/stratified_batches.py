@@ -197,6 +197,7 @@ def amounts_at(scale, of, amounts, size):
     return made("amounts", partial(train_on_amounts, **given), shape, of, scale)
 
 
+page.need_pairs(long_run)
 if long_run:
     scales = {"hours": clustering_recipe("hours"), "day": long_recipe()}
     for (scale, of), (name, run) in product(scales.items(), EXPERIMENTS.items()):

@@ -118,6 +118,7 @@ NAME, key = "controls-arms", settings.only("seeds")
 SMALLER = BATCHES | {NEIGHBOURS: BATCHES[NEIGHBOURS] | {"cluster_size": 32}}
 LONG = {"hours": (recipes.recipe("hours"), BATCHES), "day": (long_recipe(), SMALLER)}
 at_day = None
+page.need_pairs(long_run)
 for of, (of_recipe, arms) in LONG.items() if long_run else ():
     train_these = partial(train_and_test, of_recipe, arms)
     at_day = page.experiment(NAME, train_these, key, of_recipe, profile=of)

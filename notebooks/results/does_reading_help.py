@@ -74,6 +74,7 @@ def train_and_test(of):
 
 
 NAME, key = "minilm_with_context-arms", settings.only("seeds")
+page.need_pairs(long_run)
 if long_run:
     hours = with_reader("hours", settings)
     page.experiment(NAME, lambda: train_and_test(hours), key, hours, profile="hours")

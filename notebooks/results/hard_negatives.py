@@ -150,6 +150,7 @@ def negatives_at(scale, of, second):
     return page.experiment("hard_negatives-arms", partial(made, second), key, of, profile=scale)
 
 
+page.need_pairs(long_run)
 day_epochs = epochs_at("day", day, "bi-encoder", [1, 2, 4, 8]) if long_run else None
 day_negatives = negatives_at("day", day, day.second) if long_run else None
 of_epochs = sweeps_at_profiles(

@@ -274,6 +274,7 @@ def search_everywhere(scale):
 
 
 NAME, key = "reading_context-sources", settings.only("seeds")
+page.need_pairs(long_run)
 if long_run:
     hours = taught_recipe("hours", settings, "graded")
     page.experiment(NAME, lambda: search_everywhere("hours"), key, hours, profile="hours")

@@ -103,6 +103,7 @@ from cde_book.page import show_source
 from cde_book.records import records_at_other_profiles
 
 OF_CONTROLS = {"shuffled": REFERENCE, "neighbours": SINGLE}  # what {doc}`controls` calls them
+page.need_pairs(long_run)
 if long_run:
     hours, long_arms = recipes.recipe("hours"), {BOTH: settings.every_seed}
     page.experiment("table1-arms", lambda: train(hours, long_arms), key, hours, profile="hours")

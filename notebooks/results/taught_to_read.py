@@ -111,6 +111,7 @@ for kind in KINDS:
 
 # %%
 TAUGHT, NAMES = {"taught to read": {}}, ("taught_to_read-sets", "taught_to_read-graded")
+page.need_pairs(long_run)
 
 
 def at_each_profile(name, arms, contexts, *lessons, at_laptop=True):

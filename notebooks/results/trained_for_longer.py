@@ -81,6 +81,7 @@ FURTHER = [
     "contextual, full; six layers",
     "bi-encoder; clustered; six layers",
 ]
+page.need_pairs(long_run)
 
 
 def runs_of(arms, seeds, public, validation, documents, pairs=None, **changes):

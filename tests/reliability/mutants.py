@@ -102,8 +102,8 @@ def read_faults(path: Path = LIST) -> list[Fault]:
     Raises:
         ValueError: an entry with other fields than a fault has, or an id that occurs twice.
     """
-    faults = []
-    for file, entries in yaml.safe_load(path.read_text(encoding="utf-8")).items():
+    faults, text = [], path.read_text(encoding="utf-8")
+    for file, entries in yaml.safe_load(text).items():
         for entry in entries:
             if set(entry) != FIELDS:
                 raise ValueError(f"{path}: {entry.get('id')} must have the fields {sorted(FIELDS)}")
@@ -112,6 +112,8 @@ def read_faults(path: Path = LIST) -> list[Fault]:
             faults.append(Fault(**{**entry, "file": file, "tests": several}))
     if twice := [name for name, count in Counter(one.id for one in faults).items() if count > 1]:
         raise ValueError(f"{path}: ids that occur twice: {', '.join(twice)}")
+    if len(faults) < text.count("\n- id:"):
+        raise ValueError(f"{path}: a file has two lists")  # of which YAML keeps the last
     return faults
 
 

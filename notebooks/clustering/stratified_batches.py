@@ -253,7 +253,7 @@ def relative_gain(of, arm, where, by="seed"):
 
 HELD_OUT, OVER_SETS = "held-out pairs", "mean of the other sets"
 dots = {HELD_OUT: {}, OVER_SETS: {}}
-for arm in (PASSAGES, QUERIES):
+for arm in (PASSAGES, QUERIES, SOURCES):
     dots[OVER_SETS][arm] = relative_gain(lead, arm, "out")
     for name, values in relative_gain(lead, arm, None, ["set", "seed"]).groupby("set"):
         dots.setdefault(name, {})[arm] = values
@@ -267,8 +267,9 @@ with plots.figure(width=6.8, height=0.9 + 0.36 * len(dots)) as (drawing, axis):
     charts.seed_dots(axis, dots, "NDCG@10, per cent more than shuffled", marks=of_paper)
 plots.show(
     drawing,
-    caption="Change of NDCG@10 with batches from one cluster, by set. Each dot is a seed. Hollow "
-    "diamonds are the paper's values, on MS MARCO and averaged over 15 collections.",
+    caption="Change of NDCG@10 with batches from one cluster, and from one source, by set. Each "
+    "dot is a seed. Hollow diamonds are the paper's values, on MS MARCO and averaged over 15 "
+    "collections.",
     data=pd.DataFrame(
         [
             {"set": f"{name}{whose}", "arm": arm, "change": value}

@@ -262,7 +262,7 @@ of_paper = {
     name: {arm: 100 * (values[arm] / values[SHUFFLED] - 1) for arm in (PASSAGES, QUERIES)}
     for name, values in {HELD_OUT: PAPER_IN, OVER_SETS: PAPER}.items()
 }
-with plots.figure(width=6.8, height=0.9 + 0.36 * len(dots)) as (drawing, axis):
+with plots.figure(width=8.2, height=0.9 + 0.36 * len(dots)) as (drawing, axis):
     charts.reference(axis, x=0)
     charts.seed_dots(axis, dots, "NDCG@10, per cent more than shuffled", marks=of_paper)
 plots.show(

@@ -92,7 +92,8 @@ def show_differences(
         table = table.set_index(["difference", "profile"]).loc[list(found)]
         beside = table[["seen with 80 % power", "seeds", "sets"]].reset_index(drop=True)
         if seen := sorted(map(float, filter(None, beside["seen with 80 % power"]))):
-            caption += f" With 80 % power {seen[0]:g} to {seen[-1]:g} points would have been seen."
+            least = " to ".join(dict.fromkeys(f"{one:g}" for one in (seen[0], seen[-1])))
+            caption += f" With 80 % power a row would have shown a difference of {least} points."
     return charts.show_forest(
         found,
         ["difference", "profile"],

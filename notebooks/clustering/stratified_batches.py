@@ -494,11 +494,12 @@ page.answer(f"NDCG@10 points over shuffled batches, {kind}: {gains_of}{chance}."
 #
 # Clusters make batches harder, here as in the paper. With two layers and a thousand updates (`day`)
 # they gain about a point on other collections in both runs. But some collections gain and some
-# lose, so that the interval, which is for other collections too, does not exclude zero. It hardly
-# matters which side is clustered. Shuffled batches of one source need no clusters and gain about
-# twice as much. On held-out pairs of all sources it is the other way around: clusters of passages
-# score highest, and batches of one source lowest. {doc}`../results/controls` has clusters within a
-# source, which do not differ from it as far as we can see.
+# lose, so that the interval, which is for other collections too, does not exclude zero. No
+# difference shows there between clusters of passages and clusters of queries. Shuffled batches of
+# one source need no clusters and gain about twice as much. On held-out pairs of all sources it is
+# the other way around: clusters of passages score highest, and batches of one source lowest.
+# {doc}`../results/controls` has clusters within a source; beside batches of that source no
+# difference shows.
 #
 # Without layers the scores change only a little, and seeds differ by as much as the arms do, so
 # that a single run of each arm, which is what the paper has, cannot distinguish the change from

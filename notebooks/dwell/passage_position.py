@@ -320,6 +320,12 @@ if record := rows_of_record("training_stages-pretrained", settings.profile):
     decides = readings[-1].passed
     what = f"{record.settings['episodes']} episodes against 1; pretrained layers, pydocs"
     claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, decides)
+if record := rows_of_record("training_stages-long", "day"):
+    lost = record.rows.pivot_table("lost", "seed", "chain")
+    share, weaker = share_of_bm25(record.rows, (ONCE, OFTEN))
+    readings.append(claims.gate("above-floor", share, f"{weaker}, MRR@100", "day"))
+    what = "4 episodes against 1; pretrained layers, docstrings of 160 to 400 words"
+    claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, scale="day")
 
 # %%
 weakest = min(mrr(model)[0].mean() for model in (TUNED, AGAIN))

@@ -286,15 +286,19 @@ BEFORE, PERSISTS = "dwell-fig5-no-bias-before", "dwell-s5-bias-persists"
 role = "test" if settings.parts == 10 else "exploratory"  # the claims name tenths
 START, STAGES = "masked", {FALLS: "masked, crops", PERSISTS: "masked, crops, tuned"}
 added, readings = {}, []  # what the stages add, by claim
-if record := rows_of_record("training_stages-orders", settings.profile):
+for name, scale in (("training_stages-orders", profile), ("training_stages-long", "day")):
+    if not (record := rows_of_record(name, scale)):
+        continue
     lean, orders = decline_by_order(record.rows), record.settings["orders"]
     before = lack_of_decline(record.rows, START)
     for claim, chain in STAGES.items():
         share, _ = share_of_bm25(record.rows, [chain])
-        readings.append(claims.gate("above-floor", share, f"{chain}, MRR@100"))
-        readings.append(claims.gate("no-decline-before", before, f"{START}, shuffled segments"))
+        readings += [
+            claims.gate("above-floor", share, f"{chain}, MRR@100", scale),
+            claims.gate("no-decline-before", before, f"{START}, shuffled segments", scale),
+        ]
         what = f"{chain} minus {START}; pretrained layers, segments in {orders} orders"
-        added[claim] = claims.measure_runs(claim, lean[chain] - lean[START], what, role)
+        added[claim] = claims.measure_runs(claim, lean[chain] - lean[START], what, role, scale)
 if record := rows_of_record("training_stages-pretrained", settings.profile):
     stages = record.rows.set_index("chain")
     for claim, chain in STAGES.items():

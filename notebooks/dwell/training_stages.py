@@ -38,6 +38,7 @@ documents: Count | None = None  # for training
 queries: Count | None = None  # to search and to probe with
 share_of_steps: Positive | None = None  # of the recipe's, in each stage
 episodes: Several | None = None  # of fine-tuning, in the longest chain; two or more
+long_run: bool = False  # a thousand steps a stage on long documents, for hours
 
 # %%
 from cde_studies.dwell import pretrained_stages as pretrained
@@ -135,7 +136,8 @@ plots.table(pd.DataFrame(lines).T.rename_axis("stages"))
 
 # %%
 from cde.intervals import table_interval
-from cde_studies.dwell.pretrained_stages import rows_of_orders
+from cde_book.records import rows_of_record
+from cde_studies.dwell.pretrained_stages import rows_of_compared, rows_of_orders
 from cde_studies.dwell.tables import decline_by_order, lack_of_decline
 
 further = range(numbers[-1] + 1, numbers[-1] + 1 + settings.more_trainings)
@@ -143,21 +145,45 @@ key = {"seed": further[0], "seeds": len(further), "orders": settings.orders}
 in_orders = page.experiment(
     "training_stages-orders", lambda: rows_of_orders(stages, further, settings.orders), key, stages
 )
-lean = decline_by_order(in_orders)
+
+
+def at_length(of, scale):
+    """The same with Table 5's chains and passages that are moved."""
+    compute = partial(rows_of_compared, of, settings.every_seed, settings.orders)
+    key = settings.only("seeds", "orders")
+    return page.experiment("training_stages-long", compute, key, of, profile=scale)
+
+
+if long_run:
+    at_length(pretrained.pretrained_stages("day"), "day")
+if profile == "smoke":
+    at_length(stages, profile)  # a rehearsal
+by_scale = {profile: in_orders}
+if record := rows_of_record("training_stages-long", "day"):
+    by_scale["day"] = record.rows
+lead = list(by_scale)[-1]
+
+# %% [markdown]
+# `cde run training_stages --record day/training_stages-long -p long_run true` trains each stage for
+# 1,000 steps, with documents of 160 to 400 words and four episodes.
+
+# %%
 ADDED = {
     "masked modelling": (MASKED, START),
     "crops": (CROPPED, MASKED),
     "one episode": (TUNED, CROPPED),
-    f"{stages.episodes} episodes in place of 1": (AGAIN, TUNED),
+    "all episodes in place of 1": (AGAIN, TUNED),
     "all of them": (AGAIN, START),
 }
-changes_of = {name: lean[chain] - lean[before] for name, (chain, before) in ADDED.items()}
-by_stage = {name: table_interval(changes_of[name]) for name in ADDED}
-
-# %%
+added_lean = {
+    (name, scale): lean[chain] - lean[before]
+    for scale, rows in by_scale.items()
+    for lean in [decline_by_order(rows)]
+    for name, (chain, before) in ADDED.items()
+}
 charts.show_forest(
-    by_stage,
-    ["stage"],
+    {stage: table_interval(values) for stage, values in added_lean.items()},
+    ["stage", "profile"],
     "cosine with the first segment minus with the last, that the stage adds",
     "What each stage adds to the preference for the beginning, on shuffled segments; intervals "
     "over seeds and orders. The paper draws the preference without numbers.",
@@ -217,7 +243,7 @@ plots.show(
 # Five seeds had left it undecided, and five more were trained. But whoever adds seeds until an
 # interval excludes zero claims an effect too often, so only the new five are a test. Each compared
 # encoder must score at least half as high as BM25. Chains of the encoder–decoder score lower, so
-# they are exploratory.
+# they are exploratory. At `day` nothing was looked at before, and every seed is a test.
 #
 # *The origin of the bias* is tested on shuffled segments with the further seeds: crops minus masked
 # modelling. Documents as written are exploratory, because there the segments differ in kind. If
@@ -255,23 +281,46 @@ def differs(claim, values, what, in_encoder_decoder):
 
 LM_HELPS, CROPS_HELP = "dwell-table5-language-modelling", "dwell-table5-contrastive"
 MORE, ORIGIN = "dwell-table5-more-episodes", "dwell-s44-contrastive-origin"
+STEPS = {LM_HELPS: (NO_CROPS, ALONE), CROPS_HELP: (TUNED, NO_CROPS), MORE: (AGAIN, TUNED)}
+
+
+def gains(rows, column):
+    """What each step of Table 5 adds, seed by seed."""
+    of_chain = rows.pivot_table(column, "seed", "chain")
+    return {claim: of_chain[more] - of_chain[less] for claim, (more, less) in STEPS.items()}
+
+
 share, weakest = pretrained.share_of_bm25(results, COMPARED)
 readings = [claims.gate("above-floor", share, f"{weakest}, MRR@100")]
 what = f"{of(TUNED, 'queries').iloc[0]:.0f} summaries of held-out docstrings"
-more = f"{stages.episodes} episodes against 1; {what}"
-compared = {
-    LM_HELPS: (apart(NO_CROPS, ALONE, "mrr"), what, there("tuned without crops", "tuned alone")),
-    CROPS_HELP: (apart(TUNED, NO_CROPS, "mrr"), what, there("tuned", "tuned without crops")),
-    MORE: (apart(AGAIN, TUNED, "mrr"), more, there("tuned again", "tuned")),
+elsewhere = {
+    LM_HELPS: there("tuned without crops", "tuned alone"),
+    CROPS_HELP: there("tuned", "tuned without crops"),
+    MORE: there("tuned again", "tuned"),
 }
-of_stage = {claim: differs(claim, *values) for claim, values in compared.items()}
-
-share, weakest = pretrained.share_of_bm25(in_orders, [CROPPED])
-readings.append(claims.gate("above-floor", share, f"{weakest}, MRR@100"))
-before = lack_of_decline(in_orders, MASKED)
-readings.append(claims.gate("no-decline-before", before, f"{MASKED}, shuffled segments"))
-what = f"{in_orders['documents'].max():.0f} docstrings, segments in {settings.orders} orders"
-added_by_crops = claims.measure_runs(ORIGIN, changes_of["crops"], what)
+of_stage = {
+    (claim, profile): differs(claim, values, what, elsewhere[claim])
+    for claim, values in gains(results, "mrr").items()
+}
+if "day" in by_scale:
+    share, weakest = pretrained.share_of_bm25(by_scale["day"], COMPARED)
+    readings.append(claims.gate("above-floor", share, f"{weakest}, MRR@100", "day"))
+    what = "summaries of held-out docstrings of 160 to 400 words"
+    for claim, values in gains(by_scale["day"], "mrr").items():
+        of_stage[claim, "day"] = claims.measure_runs(claim, values, what, scale="day")
+    least = min(gains(by_scale["day"], "recall").values(), key=pd.Series.mean)
+    claims.measure_runs("dwell-table5-recall", least, what, scale="day")
+added_by_crops = {}
+for scale, rows in by_scale.items():
+    share, weakest = pretrained.share_of_bm25(rows, [CROPPED])
+    before = lack_of_decline(rows, MASKED)
+    readings += [
+        claims.gate("above-floor", share, f"{weakest}, MRR@100", scale),
+        claims.gate("no-decline-before", before, f"{MASKED}, shuffled segments", scale),
+    ]
+    what = f"{rows['documents'].max():.0f} docstrings, segments in {settings.orders} orders"
+    crops = added_lean["crops", scale]
+    added_by_crops[scale] = claims.measure_runs(ORIGIN, crops, what, scale=scale)
 OTHERS = {
     "encoder–decoder of random layers": there("crops", "language model", "decline"),
     "documents as written": apart(CROPPED, MASKED, "decline"),
@@ -329,24 +378,25 @@ claims.verdicts()
 STAGES = {
     LM_HELPS: "masked modelling before 1 episode",
     CROPS_HELP: "crops between the two",
-    MORE: f"{stages.episodes} episodes in place of 1",
+    MORE: "all episodes in place of 1",
 }
+drawn = sorted(of_stage, key=lambda one: list(STAGES).index(one[0]))
 charts.show_forest(
-    {name: of_stage[claim] for claim, name in STAGES.items()},
-    ["stage"],
+    {(STAGES[claim], scale): of_stage[claim, scale] for claim, scale in drawn},
+    ["stage", "profile"],
     "MRR@100 that the stage adds",
     "What each stage adds to MRR@100, with intervals over seeds. The paper's models and data are "
     "different, and its last line has four episodes.",
     "Dwell Table 5",
-    marks={name: claims.ledger()[claim].paper_effect for claim, name in STAGES.items()},
+    marks={(STAGES[one], scale): claims.ledger()[one].paper_effect for one, scale in drawn},
     lead=True,
 )
 
 # %% tags=["hide-cell"]
 preference = "preference for the beginning (cosine, first segment minus last)"
 page.answer(
-    f"""{claims.apart("MRR@100 with crops", of_stage[CROPS_HELP], "that without", "", 2)}; the
-    {claims.apart(preference, added_by_crops, "that without", "", 4)}."""
+    f"""{claims.apart("MRR@100 with crops", of_stage[CROPS_HELP, lead], "that without", "", 2)}; the
+    {claims.apart(preference, added_by_crops[lead], "that without", "", 4)}."""
 )
 
 # %% [markdown]

@@ -21,6 +21,7 @@ from cde_studies.dwell import pretrained_stages as stages
 from cde_studies.dwell.cures import thirds
 from cde_studies.dwell.pretrained_stages import (
     CHAINS,
+    COMPARED,
     CROPS,
     HALVES,
     MASKED,
@@ -30,6 +31,7 @@ from cde_studies.dwell.pretrained_stages import (
     PretrainedStages,
     first_halves,
     pretrained_stages,
+    rows_of_compared,
     rows_of_orders,
     with_new_positions,
 )
@@ -185,3 +187,16 @@ def test_a_stage_that_changes_nothing_adds_nothing_whatever_the_order(
     assert (declines.sub(declines[STEPS[0]], axis=0) == 0).all().all()
     (bm25,) = rows.loc[rows["chain"] == "BM25", "mrr"]
     assert 0 < bm25 <= 1
+
+
+@pytest.mark.slow
+def test_a_ranker_without_positions_loses_nothing_when_passages_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = SMOKE.folder((), 0)
+    monkeypatch.setattr(PretrainedStages, "folder", lambda *_: start)
+    rows = rows_of_compared(SMOKE, [0], 2).set_index("chain")
+    assert set(rows.index) == {*COMPARED, "BM25"}
+    assert rows.loc["BM25", "lost"] == pytest.approx(0)
+    assert rows["recall"].between(rows["mrr"], 1).all()
+    assert rows.drop("BM25")[["mrr", "recall", "lost"]].nunique().eq(1).all()

@@ -24,12 +24,13 @@ Cost: at `laptop` ten minutes a seed and a quarter of one a probe, on one core.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -50,10 +51,12 @@ from cde.validation import unknown
 from cde_studies.dwell.chain import crop_pairs, shuffle_segments
 from cde_studies.dwell.masked_modelling import pretrain_masked
 from cde_studies.dwell.placement import Placed, means_by_place
+from cde_studies.dwell.probes import PLACES
 from cde_studies.dwell.recipe import DwellRecipe, dwell_recipe, shorter
 from cde_studies.dwell.substrings import segments, substring_similarity
 from cde_studies.dwell.tables import declines, room
 from cde_studies.recipes import profile_values
+from cde_studies.workers import in_workers
 
 #: the version of `start` and `masked`; the other stages are runs of `cde.train`
 PROCEDURE = 1
@@ -260,6 +263,10 @@ class PretrainedStages:
         counts = {"queries": len(collection.queries), "passages": len(self.tested.versions)}
         return {**row, **counts, "documents": len(self.orders["decline"])}
 
+    def quality(self, encoder: Encoder | Ranker) -> dict[str, float]:
+        """MRR@100 on the collection."""
+        return {"mrr": evaluate(encoder, self.texts.collection, ("mrr@100",))["mrr@100"]}
+
     def rows(self, seeds: Sequence[int]) -> pd.DataFrame:
         """A row for each chain and seed, and one for each reference."""
         jobs = [(name, seeds[0]) for name in REFERENCES]
@@ -301,6 +308,8 @@ def pretrained_stages(
 
 #: chains of which each has one stage more than the one before
 STEPS = ("start", "masked", "masked, crops", "masked, crops, tuned", "masked, crops, tuned again")
+#: those, and the others that Table 5 compares
+COMPARED = (*STEPS, "tuned", "masked, tuned")
 
 
 def rows_of_orders(stages: PretrainedStages, seeds: Sequence[int], orders: int) -> pd.DataFrame:
@@ -310,21 +319,48 @@ def rows_of_orders(stages: PretrainedStages, seeds: Sequence[int], orders: int) 
     A row for each of `STEPS`, seed and order: chain, seed, order, decline, room; and of the whole
     chain `mrr`, MRR@100 on the collection, with a row of BM25's.
     """
+    return _in_orders(stages, seeds, orders, STEPS, stages.quality)
+
+
+def rows_of_compared(stages: PretrainedStages, seeds: Sequence[int], orders: int) -> pd.DataFrame:
+    """The same of all that Table 5 compares, and of each chain also `recall`, R@100, and `lost`,
+    the MRR@100 that moving the passage from where it stands to places 2 to 10 costs.
+    """
+
+    def measured(encoder: Encoder | Ranker) -> dict[str, float]:
+        places = means_by_place(encoder, stages.tested)
+        later = [places[f"mrr {place}"] for place in range(2, PLACES + 1)]
+        recall = evaluate(encoder, stages.texts.collection, ("recall@100",))["recall@100"]
+        lost = places["mrr 0"] - float(np.mean(later))
+        return {**stages.quality(encoder), "recall": recall, "lost": lost}
+
+    return _in_orders(stages, seeds, orders, COMPARED, measured)
+
+
+def _in_orders(
+    stages: PretrainedStages,
+    seeds: Sequence[int],
+    orders: int,
+    chains: Sequence[str],
+    measured: Callable[[Encoder | Ranker], dict[str, float]],
+) -> pd.DataFrame:
     shuffled = [
         shuffle_segments(stages.probed.probed, stages.tokenizer, seed=order)
         for order in range(orders)
     ]
-    collection = stages.texts.collection
-    rows: list[dict[str, Any]] = [
-        {"chain": "BM25", "mrr": evaluate(BM25(), collection, ("mrr@100",))["mrr@100"]}
-    ]
-    jobs = [(chain, seed) for seed in seeds for chain in STEPS]
-    for chain, seed in progress(jobs, "orders of segments", unit="encoders"):
-        encoder = BiEncoder.from_pretrained(stages.folder(stages.stages(chain), seed) / "model")
-        mrr = evaluate(encoder, collection, ("mrr@100",))["mrr@100"]
-        for order, texts in enumerate(shuffled):
-            similar = substring_similarity(encoder, texts, stages.tokenizer)
-            row = {"chain": chain, "seed": seed, "order": order, "mrr": mrr}
-            row |= {"decline": float(declines(similar).mean()), "room": room(similar)}
-            rows.append({**row, "documents": len(similar.rows)})
-    return pd.DataFrame(rows)
+
+    def of_seed(seed: int) -> list[dict[str, Any]]:
+        rows = []
+        for chain in chains:
+            encoder = BiEncoder.from_pretrained(stages.folder(stages.stages(chain), seed) / "model")
+            of_chain = {"chain": chain, "seed": seed, **measured(encoder)}
+            for order, texts in enumerate(shuffled):
+                similar = substring_similarity(encoder, texts, stages.tokenizer)
+                row = {"order": order, "decline": float(declines(similar).mean())}
+                row |= {"room": room(similar), "documents": len(similar.rows)}
+                rows.append(of_chain | row)
+        return rows
+
+    found = in_workers(of_seed, seeds, "chains in several orders of segments", unit="seeds")
+    rows = [row for of_one in found for row in of_one]
+    return pd.DataFrame([{"chain": "BM25", **measured(BM25())}, *rows])

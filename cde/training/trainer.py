@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from transformers import get_linear_schedule_with_warmup, get_polynomial_decay_schedule_with_warmup
 
 from cde.data import Pairs
-from cde.hardware import half_precision
+from cde.hardware import half_precision, tokens_at_once
 from cde.models import BiEncoder, ContextualEncoder
 from cde.models.encoder import Encoder
 from cde.models.weights import read_config
@@ -249,7 +249,11 @@ class Trainer:
         torch.manual_seed((config.seed * 1_000_003 + step) * 64 + self.processes.rank)
         self.optimiser.zero_grad(set_to_none=True)
         rate = self.schedule.get_last_lr()[0]
-        chunk_tokens, uncached_tokens = config.token_limits(self.processes.device.type != "cpu")
+        device = self.processes.device.type
+        chunk_tokens, uncached_tokens = config.token_limits(device != "cpu")
+        cache = tokens_in(self.model, batch.texts) > uncached_tokens
+        if not cache:  # all graphs are held in any case, and small chunks have less padding
+            chunk_tokens = min(chunk_tokens, tokens_at_once(device, config.precision))
         try:
             result = backward(
                 self.model,
@@ -257,7 +261,7 @@ class Trainer:
                 lambda embeddings: self._loss(embeddings, batch),
                 chunk_tokens=chunk_tokens,
                 half=half_precision(config.precision),
-                cache=tokens_in(self.model, batch.texts) > uncached_tokens,
+                cache=cache,
             )
         except FloatingPointError as error:
             raise FloatingPointError(

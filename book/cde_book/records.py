@@ -188,9 +188,9 @@ def _usable(path: Path, settings: dict[str, Any] | None, mode: RunMode) -> dict[
 
 def _read(path: Path, settings: dict[str, Any] | None, mode: RunMode) -> Recorded | None:
     record = _usable(path, settings, mode)
-    return (
-        None if record is None else Recorded(_renamed(record["rows"], record), _note(path, record))
-    )
+    if record is None:
+        return None
+    return Recorded(_renamed(record["rows"], record), _note(path, record), record["settings"])
 
 
 def _renamed(rows: list[dict[str, Any]], record: dict[str, Any]) -> pd.DataFrame:

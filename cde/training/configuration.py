@@ -77,7 +77,7 @@ class TrainConfig:
         hard_negatives: a query, mined with the surrogate within its domain.
         batch_size: pairs a step, over all processes.
         chunk_tokens: computed at once, padding included; None takes 1,024 on a CPU in float32,
-            4,096 there in bfloat16, 32,768 on a GPU. Without the cache a CPU takes no more.
+            4,096 there in bfloat16, 32,768 on a GPU. Without the cache a CPU takes at most these.
         uncached_tokens: a batch of more tokens goes through the gradient cache (0: every batch);
             None takes 16,384 on a CPU, 32,768 on a GPU.
         share_negatives: between processes.

@@ -252,7 +252,7 @@ class Trainer:
         device = self.processes.device.type
         chunk_tokens, uncached_tokens = config.token_limits(device != "cpu")
         cache = tokens_in(self.model, batch.texts) > uncached_tokens
-        if not cache:  # all graphs are held in any case, and small chunks have less padding
+        if not cache and device == "cpu":  # all graphs are held; small chunks have less padding
             chunk_tokens = min(chunk_tokens, tokens_at_once(device, config.precision))
         try:
             result = backward(

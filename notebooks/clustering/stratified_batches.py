@@ -367,12 +367,13 @@ plots.table(
 # seeds test this.
 
 # %%
-from cde.intervals import run_interval
+from cde.intervals import run_interval, table_interval
 from cde_studies.intervals import correlation_interval, share_interval
 
 # seeds that test: those after a first look, and at `day` the three that were planned
 TESTED = {"hours": range(5, 1000), "day": range(3)}
-RIVAL = "ours-one-source-over-clusters"
+RIVAL, RIVALS = "ours-one-source-over-clusters", (SOURCES, PASSAGES)
+SIDES_CLAIM = "clustering-table2-passages-over-queries"
 AVERAGE, MOST = "clustering-table2-average", "clustering-table2-most-datasets"
 LOSSES_CLAIM = "clustering-table2-losses"
 IN_DOMAIN = {
@@ -386,25 +387,33 @@ DENSER = {
 }
 LOOSE = "clustering-s73-small-clusters-loose"
 
-by_passages = {}
+by_passages, by_source = {}, {}
 for of, one in runs.items():
     named, scale = f"profile {of}, {one.sets()} sets", of.split(",")[0]
     own = f"profile {of}, held-out pairs"
-    seeds_of = sorted(one.rows["seed"].unique())
+    seeds_of = sorted(one.rows.loc[one.rows["arm"] == PASSAGES, "seed"].unique())
     later = [number for number in seeds_of if number in TESTED.get(of, seeds_of)]
+    points = {
+        arms: one.gain({"arm": arms[0]}, {"arm": arms[1]}, by=["seed", "set"]).dropna()
+        for arms in ((PASSAGES, SHUFFLED), (PASSAGES, QUERIES), (SOURCES, SHUFFLED), RIVALS)
+    }
+    tested = {
+        arms: gains[gains.index.get_level_values("seed").isin(later)]
+        for arms, gains in points.items()
+    }
     for arm, claim in IN_DOMAIN.items():
         claims.measure_runs(claim, relative_gain(of, arm, "in").loc[later], own, scale=scale)
-    gains = one.gain({"arm": PASSAGES}, {"arm": SHUFFLED}, by=["seed", "set"])
-    tests = gains[gains.index.get_level_values("seed").isin(later)]
+    tests = tested[PASSAGES, SHUFFLED]
     by_passages[of] = claims.measure_runs(AVERAGE, tests, named, scale=scale)
+    by_source[of] = table_interval(tested[SOURCES, SHUFFLED])
+    # without layers, the means of both sides had been seen before there was a rule
+    sides = "exploratory" if scale in ("laptop", "hours") else "test"
+    claims.measure_runs(SIDES_CLAIM, tested[PASSAGES, QUERIES], named, sides, scale)
     if len(later) < len(seeds_of):
-        claims.measure_runs(AVERAGE, gains, f"{named}, all seeds", "exploratory", scale)
-    sides = one.gain({"arm": PASSAGES}, {"arm": QUERIES}, by=["seed", "set"])
-    role = "exploratory" if scale in ("laptop", "hours") else "test"
-    claims.measure_runs("clustering-table2-passages-over-queries", sides, named, role, scale)
-    beside = one.gain({"arm": SOURCES}, {"arm": PASSAGES}, by=["seed", "set"]).dropna()
-    unseen = beside[beside.index.get_level_values("seed") > 1]
-    for role, values in (("exploratory", beside), ("test", unseen)):
+        for claim, arms in ((AVERAGE, (PASSAGES, SHUFFLED)), (SIDES_CLAIM, (PASSAGES, QUERIES))):
+            claims.measure_runs(claim, points[arms], f"{named}, all seeds", "exploratory", scale)
+    unseen = points[RIVALS][points[RIVALS].index.get_level_values("seed") > 1]
+    for role, values in (("exploratory", points[RIVALS]), ("test", unseen)):
         if len(values) and (role == "exploratory" or scale == "day"):
             claims.measure_runs(RIVAL, values, f"{named}, {role}", role, scale)
     ahead = tests.groupby("set").mean() > 0
@@ -412,7 +421,7 @@ for of, one in runs.items():
     those = [name for name in ("scifact", "climate-fever-evidence") if name in ahead.index]
     if those:
         others = one.gain({"arm": QUERIES}, {"arm": SHUFFLED}, by=["seed", "set"])
-        both = ((gains + others) / 2).loc[:, those].groupby("seed").mean()
+        both = ((points[PASSAGES, SHUFFLED] + others) / 2).loc[:, those].groupby("seed").mean()
         what = f"{named}: {' and '.join(those)}, without SCIDOCS"
         claims.measure_runs(LOSSES_CLAIM, both, what, "exploratory", scale)
 
@@ -492,8 +501,8 @@ chance = (
     if lead == "hours" and alone and alone.low < 0 < alone.high
     else ""
 )
-if SOURCES in set(runs[lead].rows["arm"]):
-    shown["batches of one source"] = difference(runs[lead], DIFFERENCES[f"{SOURCES} − {SHUFFLED}"])
+if by_source[lead]:
+    shown["batches of one source"] = by_source[lead]
 gains_of = ", ".join(f"{name} {claims.shown(found)}" for name, found in shown.items())
 kind = "with two layers" if lead == "day" else "without layers"
 page.answer(f"NDCG@10 points over shuffled batches, {kind}: {gains_of}{chance}.")

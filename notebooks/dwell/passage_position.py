@@ -304,7 +304,8 @@ for name in FRESH:
     claims.measure(NO_RISE, interval_of(row, "tail", "tail_"), what)
 
 # %%
-from cde_book.records import rows_of_record
+from cde_book.records import records_at_other_profiles, rows_of_record
+from cde_book.run_mode import this_run
 from cde_studies.dwell.pretrained_stages import share_of_bm25
 from cde_studies.dwell.tables import tested_seeds
 
@@ -320,12 +321,13 @@ if record := rows_of_record("training_stages-pretrained", settings.profile):
     decides = readings[-1].passed
     what = f"{record.settings['episodes']} episodes against 1; pretrained layers, pydocs"
     claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, decides)
-if record := rows_of_record("training_stages-long", "day"):
-    lost = record.rows.pivot_table("lost", "seed", "chain")
-    share, weaker = share_of_bm25(record.rows, (ONCE, OFTEN))
-    readings.append(claims.gate("above-floor", share, f"{weaker}, MRR@100", "day"))
-    what = "4 episodes against 1; pretrained layers, docstrings of 160 to 400 words"
-    claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, scale="day")
+for scale, longer in records_at_other_profiles("training_stages-long", profile, this_run()).items():
+    rows = longer.rows.query("not seed >= 5")  # as many as are planned
+    lost = rows.pivot_table("lost", "seed", "chain")
+    share, weaker = share_of_bm25(rows, (ONCE, OFTEN))
+    readings.append(claims.gate("above-floor", share, f"{weaker}, MRR@100, {scale}", scale))
+    what = f"{longer.settings['episodes']} episodes against 1; pretrained layers, longer docstrings"
+    claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, scale=scale)
 
 # %%
 weakest = min(mrr(model)[0].mean() for model in (TUNED, AGAIN))

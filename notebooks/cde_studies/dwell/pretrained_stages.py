@@ -361,6 +361,7 @@ def _in_orders(
                 rows.append(of_chain | row)
         return rows
 
+    _ = stages.texts.pairs  # read here, so that the record names them, not only in a worker
     found = in_workers(of_seed, seeds, "chains in several orders of segments", unit="seeds")
     rows = [row for of_one in found for row in of_one]
     return pd.DataFrame([{"chain": "BM25", **measured(BM25())}, *rows])

@@ -25,7 +25,6 @@ from cde_book.markup import render
 from cde_book.simulation import TRUTHS, attainable, chances
 from cde_book.thumbnails import Figure
 from cde_book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_rows, order
-from cde_studies.intervals import false_discovery
 
 #: of the span of a drawing of intervals, on either side
 _ROOM = 0.12
@@ -201,9 +200,11 @@ def judged(profile: str, root: Path) -> list[Judged]:
 def _with_discoveries(entries: list[Judged]) -> list[Judged]:
     """The same with p-values corrected over all claims that were tested."""
     tested = [entry for entry in entries if entry.verdict.p is not None and entry.is_tested]
-    if not tested:  # the correction imports scipy, which takes half a second
+    if not tested:
         return entries
-    corrected = false_discovery([entry.verdict.p or 0.0 for entry in tested])
+    from scipy import stats  # takes half a second
+
+    corrected = stats.false_discovery_control([entry.verdict.p or 0.0 for entry in tested])
     by_claim = {one.claim.id: float(q) for one, q in zip(tested, corrected, strict=True)}
     return [replace(one, discovery=by_claim.get(one.claim.id)) for one in entries]
 

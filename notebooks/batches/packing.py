@@ -202,7 +202,7 @@ def epoch(within, order, batch, seed=settings.seed):
 
 # %%
 from cde.intervals import mean_interval
-from cde_studies.batches.statistics import batch_difficulties, cluster_members, cut_clusters
+from cde_studies.batches.statistics import batch_difficulty, cluster_members, cut_clusters
 
 packages = np.unique(np.asarray(sample.domains), return_inverse=True)[1]
 room = {WHOLE: len(sample), PACKAGES: int(np.bincount(packages).max()), ACROSS: len(sample)}
@@ -213,7 +213,8 @@ if not fits[PACKAGES]:
 
 def hard(batches):
     """How hard batches are, with the interval over batches."""
-    return mean_interval(batch_difficulties(*vectors, batches, settings.queries_per_batch)["mean"])
+    each = (batch_difficulty(*vectors, one, settings.queries_per_batch) for one in batches)
+    return mean_interval([one["mean"] for one in each])
 
 
 def fate(within, order, batch):

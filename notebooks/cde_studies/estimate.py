@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from transformers import AutoConfig
-
 from cde.training.configuration import TrainConfig
 
 _H100 = 989e12  # dense bfloat16 operations a second, by NVIDIA's data sheet
@@ -39,7 +37,6 @@ class Shape:
 _SHAPES = {
     "minilm": Shape(384, 6, 1536, 2, 30522),
     "nomic-ai/nomic-bert-2048": Shape(768, 12, 3072, 3, 30528),
-    "answerdotai/ModernBERT-base": Shape(768, 22, 1152, 3, 50368),
 }
 
 
@@ -55,23 +52,9 @@ class Estimate:
     gpu_hours: float
 
 
-def _shape(start: str) -> Shape:
-    if start in _SHAPES:
-        return _SHAPES[start]
-    config = AutoConfig.from_pretrained(start, trust_remote_code=False)
-    gated = config.model_type in ("nomic_bert", "modernbert")
-    return Shape(
-        config.hidden_size,
-        config.num_hidden_layers,
-        config.intermediate_size,
-        3 if gated else 2,
-        config.vocab_size,
-    )
-
-
 def estimate(config: TrainConfig, peak: float = _H100) -> Estimate:
     """The cost of a run on GPUs of so many operations a second at their peak."""
-    shape = _shape(config.start)
+    shape = _SHAPES[config.start]
     layers = config.layers or shape.layers
     texts = config.batch_size * (
         config.query_tokens + config.document_tokens * (1 + config.hard_negatives)

@@ -1,15 +1,16 @@
 """Intervals of what chapters measure beside means: shares, correlations, clusters of queries,
-optima on a grid, the sources of a spread; equality within a tolerance, and many tests of which few
-may be false.
+optima on a grid, the sources of a spread, and equality within a tolerance.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import scipy  # which loads its parts on first use
+from numpy.typing import ArrayLike
 
 from cde.intervals import (
     BINOMIAL,
@@ -55,13 +56,11 @@ def share_interval(ahead: ArrayLike, over: str) -> Interval:
     """The share of a handful of things that are so (`over`: what they are, such as "collections"),
     with the exact binomial interval.
     """
-    from scipy import stats
-
     array = np.asarray(ahead, dtype=bool).ravel()
     if not len(array):
         raise ValueError(f"a share of no {over} has no interval")
     count = int(array.sum())
-    exact = stats.binomtest(count, len(array)).proportion_ci(method="exact")
+    exact = scipy.stats.binomtest(count, len(array)).proportion_ci(method="exact")
     low, high = float(exact.low), float(exact.high)
     return Interval(count / len(array), low, high, len(array), f"{BINOMIAL} over {over}")
 
@@ -146,8 +145,6 @@ def correlation_interval(
     x: ArrayLike, y: ArrayLike, method: Literal["pearson", "spearman"] = "pearson"
 ) -> Interval:
     """Correlation of paired values with a percentile bootstrap interval over the pairs."""
-    from scipy import stats
-
     first = np.asarray(x, dtype=np.float64)
     second = np.asarray(y, dtype=np.float64)
     if first.shape != second.shape:
@@ -161,19 +158,13 @@ def correlation_interval(
     rows = np.random.default_rng(0).integers(0, len(first), (RESAMPLES, len(first)))
     samples = [np.concatenate([values[None], values[rows]]) for values in (first, second)]
     if method == "spearman":  # each draw is ranked anew
-        samples = [stats.rankdata(values, axis=1) for values in samples]
-    drawn = _rowwise_correlation(*samples)
+        samples = [scipy.stats.rankdata(values, axis=1) for values in samples]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a draw of one point repeated has no correlation
+        drawn = scipy.stats.pearsonr(*samples, axis=1).statistic
     estimate, drawn = float(np.round(drawn[0], 12)), drawn[1:]
-    # a draw of one point repeated has no correlation
     low, high = map(float, np.nanpercentile(drawn, [2.5, 97.5]))
     return Interval(estimate, low, high, len(first), f"{method}, percentile bootstrap over pairs")
-
-
-def _rowwise_correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    x = x - x.mean(axis=1, keepdims=True)
-    y = y - y.mean(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((x * y).sum(axis=1) / np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1)))
 
 
 def mean_and_spread(values: ArrayLike, digits: int = 2) -> str:
@@ -200,18 +191,5 @@ def smallest_tolerance(interval: Interval) -> float:
     """The smallest tolerance within which both ends of such an interval lie with a power of 0.8,
     where the truth is in the middle.
     """
-    from scipy import stats
-
-    quantile = stats.t.ppf([0.975, (1 + 0.8) / 2], interval.freedom)
+    quantile = scipy.stats.t.ppf([0.975, (1 + 0.8) / 2], interval.freedom)
     return interval.standard_error * float(quantile.sum())
-
-
-def false_discovery(p_values: ArrayLike) -> NDArray[np.float64]:
-    """p-values of many tests, in their order, after Benjamini and Hochberg's correction: of those
-    below 0.05 afterwards, at most one in twenty is expected to be a false discovery, if the tests
-    are independent or depend on each other positively.
-    """
-    from scipy import stats
-
-    values = np.asarray(p_values, dtype=np.float64).ravel()
-    return np.asarray(stats.false_discovery_control(values) if len(values) else values)

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -27,13 +27,12 @@ import yaml
 
 from cde.data import Pairs, RetrievalSet, is_available, load_pairs, load_retrieval
 from cde.training import TrainConfig
+from cde.training.loss import contrastive_loss
+from cde.training.runs import Run, train
 from cde.validation import unknown
 from cde_studies.collections import manuals
 from cde_studies.leaks import kept_count
 from cde_studies.profiles import making
-
-if TYPE_CHECKING:
-    from cde.training.runs import Run
 
 Declared = TypeVar("Declared", bound=Any)
 
@@ -101,9 +100,6 @@ class Recipe:
 
     def train(self, arm: Mapping[str, Any], seed: int) -> Run:
         """The run of an arm (settings, and perhaps a `loss`), trained or read from the store."""
-        from cde.training.loss import contrastive_loss
-        from cde.training.runs import train
-
         settings = {**arm, "pairs": None, "seed": seed}
         loss = settings.pop("loss", contrastive_loss)
         return train(replace(self.base, **settings), self.pairs, loss=loss)
@@ -126,8 +122,6 @@ class Recipe:
 
     def fine_tune(self, first: Run, arm: Mapping[str, Any], seed: int) -> Run:
         """The second phase: supervised training that goes on from a run, or is read back."""
-        from cde.training.runs import train
-
         settings = {**first.config.to_dict(), "hard_negatives": 1, **self.second, **arm}
         epochs = settings.pop("epochs")
         steps = epochs * (len(self.supervised_pairs) // settings["batch_size"])
@@ -178,9 +172,7 @@ class Recipe:
         documents, queries = self.sizes
         sets = []
         for name, one, where in found:
-            asked = one
-            if len(one.documents) > documents or len(one.queries) > queries:
-                asked = one.shrink(documents, queries, 0)
+            asked = one.shrink(documents, queries, 0)
             sets.append(EvaluationSet(name, asked, where, _beside_answers(one, asked)))
         return sets
 

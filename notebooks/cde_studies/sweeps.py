@@ -8,7 +8,6 @@ Contexts of a contextual encoder when it is tested:
 - `null`: null tokens, so that the encoder has its parameters and no context;
 - `strings`: documents of random letters, as many as the encoder was made for;
 - `apart`: documents of the corpus that answer none of the queries;
-- `five`: five documents of the corpus;
 - `fixed`: the documents that stood in every batch of a run whose context was fixed.
 
 `other`, `null` and `strings` are the control that the papers lack: a gain that they show as well is
@@ -22,7 +21,6 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -30,16 +28,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
-from cde.intervals import Interval, crossed_interval, mean_interval
-from cde.models import ContextualEncoder
-from cde.progress import progress
+from cde.intervals import Interval, crossed_interval
 from cde.retrieval import System, evaluate, rank, score_queries
-from cde_studies.intervals import mean_and_spread, numbers_of
+from cde.training.preparation import fixed_context
+from cde_studies.intervals import mean_and_spread
 from cde_studies.recipes import EvaluationSet, Recipe
+from cde_studies.workers import in_workers
 
 #: which context a contextual encoder reads in a test, as described above
-Context = Literal["own", "other", "apart", "null", "strings", "five", "fixed"]
-_FEW = 5
+Context = Literal["own", "other", "apart", "null", "strings", "fixed"]
 
 
 @dataclass(frozen=True)
@@ -105,10 +102,6 @@ class Sweep:
         """A number of each run, such as loss or accuracy, by seed."""
         return self._where(wanted).groupby("seed")[column].first()
 
-    def has(self, where: str) -> bool:
-        """Whether there are sets of a kind, "in" or "out"."""
-        return bool((self.rows["where"] == where).any())
-
     def sets(self, where: str = "out") -> int:
         """How many sets of a kind there are."""
         return int(self.rows.loc[self.rows["where"] == where, "set"].nunique())
@@ -133,10 +126,6 @@ def evaluate_in_contexts(
                 raise ValueError("context 'other' needs a second test set to take documents from")
             source = tests[(place + 1) % len(tests)] if context == "other" else test
             documents = source.beside if context == "apart" else source.collection.documents
-            if not documents:
-                raise ValueError(
-                    f"context 'apart' needs documents that answer no query; {test.name} has none"
-                )
             encoder: Any = model
             if reads:
                 texts = context_texts(context, documents, model, fixed)
@@ -164,12 +153,8 @@ def context_texts(
         if fixed is None:
             raise ValueError("context 'fixed' is that of a run whose context_from is 'fixed'")
         return fixed
-    generator = np.random.default_rng(0)
-    if context == "five":
-        rows = generator.choice(len(documents), min(_FEW, len(documents)), replace=False)
-        return [documents[row] for row in rows]
     if context == "strings":
-        return random_texts(model.config.context_size, generator)
+        return random_texts(model.config.context_size)
     return documents
 
 
@@ -184,7 +169,7 @@ def sweep(
     arms: Mapping[str, Mapping[str, Any]],
     seeds: Sequence[int],
     recipe: Recipe,
-    contexts: Iterable[Context] = ("own",),
+    contexts: Sequence[Context] = ("own",),
     tests: Sequence[EvaluationSet] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
@@ -193,43 +178,29 @@ def sweep(
     A row for each arm, seed, set and context: arm, seed, set, where, context, ndcg; and of the run:
     loss and accuracy (means of the last tenth of its steps), step_seconds (median).
     """
-    from cde_studies.workers import in_workers
-
     tests = recipe.tests() if tests is None else tests
-    pairs = [(arm, seed) for arm in arms for seed in seeds]
-    one = partial(_rows, arms, recipe, tuple(contexts), tests, after)
-    rows = in_workers(one, pairs, "training and testing")
-    return pd.concat(rows, ignore_index=True)
 
+    def one(which: tuple[str, int]) -> pd.DataFrame:
+        arm, seed = which
+        run = recipe.train(arms[arm] if after is None else after, seed)
+        if after is not None:
+            run = recipe.fine_tune(run, arms[arm], seed)
+        fixed, read = None, tuple(contexts)
+        if run.config.context_from == "fixed":
+            rows_of = fixed_context(run.config, len(recipe.pairs))
+            fixed, read = [recipe.pairs.documents[row] for row in rows_of], ("fixed", *read)
+        scores = evaluate_in_contexts(run.model(), tests, read, fixed=fixed)
+        last = run.metrics.tail(max(1, len(run.metrics) // 10))
+        return scores.assign(
+            arm=arm,
+            seed=seed,
+            loss=float(last["loss"].mean()),
+            accuracy=float(last["accuracy"].mean()),
+            step_seconds=float(np.median(run.metrics["seconds"])),
+        )
 
-def _rows(
-    arms: Mapping[str, Mapping[str, Any]],
-    recipe: Recipe,
-    contexts: tuple[Context, ...],
-    tests: Sequence[EvaluationSet],
-    after: Mapping[str, Any] | None,
-    which: tuple[str, int],
-) -> pd.DataFrame:
-    """The rows of one arm with one seed."""
-    from cde.training.preparation import fixed_context
-
-    arm, seed = which
-    run = recipe.train(arms[arm] if after is None else after, seed)
-    if after is not None:
-        run = recipe.fine_tune(run, arms[arm], seed)
-    fixed = None
-    if run.config.context_from == "fixed":
-        rows_of = fixed_context(run.config, len(recipe.pairs))
-        fixed, contexts = [recipe.pairs.documents[row] for row in rows_of], ("fixed", *contexts)
-    scores = evaluate_in_contexts(run.model(), tests, contexts, fixed=fixed)
-    last = run.metrics.tail(max(1, len(run.metrics) // 10))
-    return scores.assign(
-        arm=arm,
-        seed=seed,
-        loss=float(last["loss"].mean()),
-        accuracy=float(last["accuracy"].mean()),
-        step_seconds=float(np.median(run.metrics["seconds"])),
-    )
+    jobs = [(arm, seed) for arm in arms for seed in seeds]
+    return pd.concat(in_workers(one, jobs, "training and testing"), ignore_index=True)
 
 
 def score_references(
@@ -243,42 +214,3 @@ def score_references(
         for name, encoder in encoders.items()
     ]
     return pd.concat(scores).merge(pd.DataFrame({"seed": list(seeds)}), how="cross")
-
-
-def score_in_contexts(
-    models: Mapping[str, ContextualEncoder],
-    sets: Sequence[EvaluationSet],
-    contexts: Sequence[str],
-    seed: int,
-) -> pd.DataFrame:
-    """What each encoder gains over itself without context, on each collection.
-
-    A row for each collection, model and context: `set`, `where`, `documents`, `queries`, `model`,
-    `context`; `without`, NDCG@10 in points without context; `gain`, points more with it, and `low`
-    and `high`, the ends of its bootstrap interval over queries.
-    """
-    if "other" in contexts and len(sets) < 2:
-        raise ValueError("another collection's context needs a second collection")
-    rows, first = [], next(iter(models.values()))
-    for place, one in enumerate(progress(list(sets), "searching", unit="collections")):
-        following = sets[(place + 1) % len(sets)].collection.documents
-        plain = ndcg_by_query(first.with_context(None), one.collection, depth=100)
-        for name, model in models.items():
-            for context in contexts:
-                texts = one.collection.documents if context == "own" else following
-                encoder = model.with_context(texts, seed=seed)
-                found = ndcg_by_query(encoder, one.collection, depth=100)
-                gain = mean_interval(100 * (found - plain))
-                rows.append(
-                    {
-                        "set": one.name,
-                        "where": one.where,
-                        "documents": len(one.collection.documents),
-                        "queries": len(one.collection.queries),
-                        "model": name,
-                        "context": context,
-                        "without": 100 * float(plain.mean()),
-                        **numbers_of(gain, "gain"),
-                    }
-                )
-    return pd.DataFrame(rows)

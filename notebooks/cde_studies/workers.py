@@ -56,9 +56,15 @@ def _as_done(task: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[
             "joblib is set to threads, which share torch's random state and so change each other's "
             'numbers: take parallel_config("loky") or a cluster\'s'
         )
-    options, settings = {}, {}
+    options: dict[str, Any] = {}
+    settings: dict[str, str | None] = {}
     if type(backend).__name__ == "LokyBackend":  # another machine has an environment of its own
-        options, settings = _pool(count), {name: os.environ.get(name) for name in _SETTINGS}
+        import torch
+
+        threads = min(torch.get_num_threads(), max(1, joblib.cpu_count() // count))
+        options = {"backend": "loky", "inner_max_num_threads": threads}
+        options |= {"initializer": end_with, "initargs": (os.getpid(),)}
+        settings = {name: os.environ.get(name) for name in _SETTINGS}
     left, failures = set(range(len(items))), 0
     while left:
         try:
@@ -91,18 +97,6 @@ def _wanted(active: int | None) -> int:
             f"CDE_JOBS is {given!r}: give a number of processes, or -1 for all processors"
         )
     return int(given)
-
-
-def _pool(count: int) -> dict[str, Any]:
-    """Options of a pool of so many processes on this machine."""
-    import torch
-
-    return {
-        "backend": "loky",
-        "inner_max_num_threads": min(torch.get_num_threads(), max(1, joblib.cpu_count() // count)),
-        "initializer": end_with,
-        "initargs": (os.getpid(),),
-    }
 
 
 def _one(

@@ -62,7 +62,7 @@ import numpy as np
 import pandas as pd
 
 from cde.models import ContextualEncoder
-from cde_studies.results.word_weights import DocumentShares, shares_read, word_weights
+from cde_studies.results.word_weights import document_shares, shares_read, word_weights
 
 of = with_reader(profile, settings)
 LEAST = 1e-5  # cosine distance: below it there is only rounding
@@ -76,9 +76,7 @@ def weighed(model, own, other):
     words = tables["own"].rename(columns={"weight": "own"})
     words = words.assign(other=tables["other"]["weight"], none=tables["none"]["weight"])
     words = words[(words[list(contexts)] > LEAST).all(axis=1)]
-    here, there = (
-        DocumentShares.of(contexts[one]).of_words(words["word"]) for one in ("own", "other")
-    )
+    here, there = (document_shares(contexts[one])(words["word"]) for one in ("own", "other"))
     commoner, change = np.log2(here / there), np.log2(words["own"] / words["other"])
     return words.assign(share=here, commoner=commoner, change=change)
 
@@ -95,10 +93,10 @@ def gained(model, own, other):
     """NDCG@10 points that each query gains from its own corpus' context, and its drift."""
     encoders = [model.with_context(corpus.documents) for corpus in (own, other)]
     here, there = (score_queries(rank(one, own), own)["ndcg@10"].to_numpy() for one in encoders)
-    shares = [DocumentShares.of(corpus.documents) for corpus in (own, other)]
+    shares = [document_shares(corpus.documents) for corpus in (own, other)]
     drift = []
     for query in own.queries:
-        own_share, other_share = (one.of_words(query.split()) for one in shares)
+        own_share, other_share = (one(query.split()) for one in shares)
         drift.append(float(np.abs(np.log2(own_share / other_share)).mean()))
     return pd.DataFrame({"gain": 100 * (here - there), "drift": drift})
 
@@ -126,9 +124,7 @@ EDGES = [-np.inf, -4, -2, -1, 1, 2, 4, np.inf]
 
 def spearman(table, one, other):
     """Spearman's correlation of two columns; of a constant one there is none."""
-    if min(table[one].nunique(), table[other].nunique()) < 2:
-        return float("nan")
-    return float(table[one].corr(table[other], method="spearman"))
+    return float(table[[one, other]].corr("spearman").iloc[0, 1])
 
 
 def looks_up(model, corpus):

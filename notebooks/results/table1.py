@@ -310,7 +310,7 @@ for encoder, role in ((FULL, "test"), (CACHED, "exploratory")):
     claims.measure_runs("cde-table1-both-best", gain(profile, both, better), what, role)
     more = gain(profile, both, SINGLE) - alone
     claims.measure_runs("cde-s42-shared-context-needs-clusters", more, what, role)
-    if results.has("in"):
+    if results.sets("in"):
         pair = {"arm": both}, {"arm": REFERENCE}
         outside = results.gain(*pair, where="out") - results.gain(*pair, where="in")
         claims.measure_runs("cde-abstract-out-of-domain", outside, what, role)

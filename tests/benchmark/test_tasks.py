@@ -14,7 +14,7 @@ from cde.benchmark import draw, task_texts
 from cde.cli import main
 from cde_studies.benchmark.commands import scores_by_task
 from cde_studies.benchmark.evaluation import evaluate_tasks
-from cde_studies.benchmark.offline import get_tasks, labelled_names, offline_tasks
+from cde_studies.benchmark.offline import get_tasks, labelled_files, offline_tasks
 from cde_studies.benchmark.texts import (
     belonging_pairs,
     beside_candidates,
@@ -146,7 +146,7 @@ def test_the_command_refuses_what_it_cannot_do(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not labelled_names(), reason="needs $CDE_DATA with labelled/")
+@pytest.mark.skipif(not labelled_files(), reason="needs $CDE_DATA with labelled/")
 def test_labelled_texts_of_the_data_folder_are_tasks_too() -> None:
     names = ["Banking77Classification", "StackoverflowTitles20Clustering"]
     tasks = offline_tasks(names, share=0.2)

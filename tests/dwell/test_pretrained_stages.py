@@ -58,6 +58,13 @@ def test_nothing_but_the_positions_is_drawn_anew_and_each_seed_draws_others() ->
     assert table.std().item() == pytest.approx(0.02, rel=0.01)
 
 
+@pytest.mark.parametrize("profile", ["smoke", "laptop", "day", "gpu", "paper"])
+def test_fine_tuning_cuts_no_document_off_at_any_scale(profile: str) -> None:
+    """What had never seen an end would prefer the beginning for that alone."""
+    of = pretrained_stages(profile)
+    assert of.tune["document_tokens"] >= of.texts.longest + 2  # with the two marks
+
+
 def test_the_first_half_has_half_of_the_tokens() -> None:
     tokenizer = SMOKE.tokenizer
     texts = SMOKE.texts.pairs.documents

@@ -32,10 +32,6 @@ def test_equation_3_by_hand() -> None:
     assert paired_distance(*flat, [np.array([0, 1])]) == pytest.approx(2)
     # centres 1 and 3
     assert paired_distance(*flat, [np.array([0]), np.array([1])]) == pytest.approx(2)
-    with pytest.raises(ValueError, match="none of the 1 batches has two pairs"):
-        batch_objective(*flat, [np.array([0])])
-    with pytest.raises(ValueError, match="no pairs in the batches"):
-        paired_distance(*flat, [])
 
 
 @given(st.integers(0, 50), st.lists(st.integers(0, 3), min_size=2, max_size=15))
@@ -92,7 +88,6 @@ def test_statistics_at_the_edges() -> None:
     assert np.isnan(mean_pairwise_cosine(np.ones((1, 3))))
     with_zeros = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
     assert mean_pairwise_cosine(with_zeros) == pytest.approx(1 / 3)
-    assert cluster_members(np.zeros(0, np.int64)) == []
     assert [len(members) for members in cluster_members(np.array([0, 2, 2]))] == [1, 0, 2]
 
 

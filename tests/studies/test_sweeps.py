@@ -62,6 +62,6 @@ def test_a_gain_is_antisymmetric_and_made_seed_by_seed() -> None:
 def test_numbers_of_runs_and_counts_of_sets() -> None:
     runs = sweep()
     assert runs.of_run("loss", arm="contextual").to_dict() == {3: 4, 4: 5}
-    assert (runs.sets(), runs.sets("in"), runs.has("in")) == (2, 1, True)
+    assert (runs.sets(), runs.sets("in")) == (2, 1)
     with pytest.raises(KeyError):
         runs.score(batch_size=3)

@@ -27,13 +27,8 @@ def cosine_bounds(first: ArrayLike, second: ArrayLike) -> tuple[Cosines, Cosines
     """The lowest and the highest cosine of two vectors, given their cosines with a third one:
     cos(a + b), with the sum of angles at most π, and cos(a − b) (clustering paper Fig. 3).
     """
-    angles = []
-    for name, given in (("first", first), ("second", second)):
-        cosines = np.asarray(given, dtype=np.float64)
-        if not (np.abs(cosines) <= 1 + 1e-3).all():
-            raise ValueError(f"{name} must hold cosines, −1 to 1: vectors have to have length 1")
-        angles.append(np.arccos(np.clip(cosines, -1, 1)))
-    return np.cos(np.minimum(angles[0] + angles[1], np.pi)), np.cos(angles[0] - angles[1])
+    a, b = (np.arccos(np.clip(np.asarray(one, np.float64), -1, 1)) for one in (first, second))
+    return np.cos(np.minimum(a + b, np.pi)), np.cos(a - b)
 
 
 def negative_guarantees(

@@ -31,8 +31,6 @@ def direct_search(
     generator: np.random.Generator,
 ) -> list[Positions]:
     """Batches of a random pair and the unused pairs with the largest terms of Eq. 2, one by one."""
-    if batch_size < 2:
-        raise ValueError(f"batch_size must be 2 or more; it is {batch_size}")
     left, batches = generator.permutation(len(query_vectors)), []
     for _ in progress(range(len(left) // batch_size), "searching batches", unit="batches"):
         one, rest = left[0], left[1:]
@@ -55,8 +53,6 @@ def objective_bounds(
     """For some pairs, the mean term of Eq. 2 with the worst and with the best batch-mates, as
     cosines. The means over all pairs are bounds that no batches of this size pass.
     """
-    if not 2 <= batch_size <= len(query_vectors):
-        raise ValueError(f"batch_size must be 2 to {len(query_vectors)}; it is {batch_size}")
     count = min(count, len(query_vectors))
     lowest, highest = [], []
     drawn = generator.choice(len(query_vectors), count, replace=False)
@@ -75,8 +71,6 @@ def all_partitions(count: int, batch_size: int) -> Positions:
     """Every way to cut some pairs into batches of one size, the order of batches aside:
     `(ways, count / batch_size, batch_size)` positions.
     """
-    if batch_size < 1 or count < 1 or count % batch_size:
-        raise ValueError(f"{count} pairs cannot be cut into batches of {batch_size}")
     return np.array(_partitions(tuple(range(count)), batch_size), dtype=np.int64)
 
 

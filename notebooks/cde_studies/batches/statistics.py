@@ -46,10 +46,6 @@ def batch_objective(
             queries.sum(axis=0) @ documents.sum(axis=0) - np.einsum("ij,ij->", queries, documents)
         )
         mates += len(batch) * (len(batch) - 1)
-    if mates == 0:
-        raise ValueError(
-            f"none of the {len(batches)} batches has two pairs: there are no batch-mates to compare"
-        )
     return total / mates
 
 
@@ -66,10 +62,7 @@ def paired_distance(
         both = np.stack([query_vectors[batch], document_vectors[batch]]).astype(np.float64)
         if len(batch):
             total += float(np.linalg.norm(both - both.mean(axis=(0, 1)), axis=2).sum())
-    pairs = sum(map(len, batches))
-    if pairs == 0:
-        raise ValueError("there are no pairs in the batches")
-    return total / pairs
+    return total / sum(map(len, batches))
 
 
 def mean_pair_distance(
@@ -90,8 +83,6 @@ def mean_pair_distance(
 
 def cluster_members(labels: Positions) -> list[Positions]:
     """The positions of the pairs of each cluster, ascending; none for a number that no pair has."""
-    if len(labels) == 0:
-        return []
     order = np.argsort(labels, kind="stable").astype(np.int64)
     return np.split(order, np.cumsum(np.bincount(labels))[:-1])
 
@@ -165,19 +156,6 @@ def batch_difficulty(
         "hardest": float(hardest.mean()),
         "loss": float(loss.mean()),
     }
-
-
-def batch_difficulties(
-    query_vectors: Vectors,
-    document_vectors: Vectors,
-    batches: Sequence[Positions],
-    queries: int | None = None,
-) -> pd.DataFrame:
-    """`batch_difficulty` of each batch: columns mean, hardest and loss, a row for each."""
-    shown = progress(batches, "measuring", unit="batches")
-    return pd.DataFrame(
-        [batch_difficulty(query_vectors, document_vectors, one, queries) for one in shown]
-    )
 
 
 def removed_share(

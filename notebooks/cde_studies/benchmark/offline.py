@@ -60,7 +60,7 @@ def _words(name: str) -> str:
 def _classes() -> dict[str, type[LocalTask]]:
     made: list[type[LocalTask]] = list(ON_DOCSTRINGS)
     made += [_of_collection(one.name) for one in list_sources() if one.name.startswith("beir/")]
-    for name in labelled_names():
+    for name in sorted(labelled_files()):
         made += [_of_labels(name, LabelledTask), _of_labels(name, GroupedTask)]
     return {one.metadata.name: one for one in made}
 
@@ -101,14 +101,9 @@ def get_tasks(names: Sequence[str] | None = None, share: float = 1.0) -> list[Ab
     return found
 
 
-def labelled_names() -> list[str]:
-    """The sets of labelled texts that are at hand; none without `$CDE_DATA`."""
-    return sorted(_files())
-
-
 def load_labelled(name: str) -> pd.DataFrame:
-    """Texts with their labels: columns text, label and split, all strings."""
-    files = _files()
+    """Texts with their labels: columns text and label, both strings."""
+    files = labelled_files()
     if name not in files:
         raise ValueError(
             f"{unknown([name], files, 'set of labelled texts')}: they are looked for in "
@@ -117,12 +112,11 @@ def load_labelled(name: str) -> pd.DataFrame:
     rows = pd.read_json(files[name], lines=True, dtype=False)
     if missing := {"text", "label"} - set(rows.columns):
         raise ValueError(f"{files[name]}: lines have no {' and no '.join(sorted(missing))}")
-    if "split" not in rows:
-        rows["split"] = "all"
-    return rows[["text", "label", "split"]].astype(str)
+    return rows[["text", "label"]].astype(str)
 
 
-def _files() -> dict[str, Path]:
+def labelled_files() -> dict[str, Path]:
+    """The sets of labelled texts that are at hand; none without `$CDE_DATA`."""
     folder = data_folder()
     if folder is None:
         return {}

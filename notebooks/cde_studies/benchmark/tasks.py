@@ -69,6 +69,10 @@ def local_metadata(name: str, kind: Any, about: str, source: str, **more: Any) -
     )
 
 
+#: the tasks that every machine has
+ON_DOCSTRINGS: list[type[LocalTask]] = []
+
+
 class LocalTask(AbsTask):
     """What all these tasks do alike: their data are made here, a share of the usual size.
 
@@ -89,6 +93,7 @@ class LocalTask(AbsTask):
             cls.labelled = staticmethod(labelled)
         if source:
             cls.metadata = local_metadata(cls.__name__, kind, str(cls.__doc__), source, **more)
+            ON_DOCSTRINGS.append(cls)
 
     def __init__(self, share: float = 1.0, **options: Any) -> None:
         super().__init__(**options)
@@ -230,16 +235,3 @@ class DocstringSTS(LocalTask, AbsTaskSTS, kind="STS", source="pydocs/sqlalchemy"
 
 def _dataset(rows: pd.DataFrame) -> Dataset:
     return Dataset.from_pandas(rows, preserve_index=False)
-
-
-#: the tasks that every machine has
-ON_DOCSTRINGS: tuple[type[LocalTask], ...] = (
-    DocstringRetrieval,
-    DocstringReranking,
-    DocstringPackageClassification,
-    DocstringModuleClassification,
-    DocstringPackageClustering,
-    DocstringModuleClustering,
-    DocstringPairClassification,
-    DocstringSTS,
-)

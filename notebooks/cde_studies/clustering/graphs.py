@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
-from cde.batching.clustering import check_pairs, domain_shards
+from cde.batching.clustering import domain_shards
 from cde.progress import progress
 from cde.validation import Positions, Vectors
 
@@ -40,10 +40,7 @@ def neighbour_graph(
     """Which pairs are most easily confused: `(n, n)` symmetric sparse matrix of
     (f(d, q') + f(d', q)) / 2, where one of the two is among the other's neighbours.
     """
-    check_pairs(query_vectors, document_vectors)
     n = len(query_vectors)
-    if n == 1:
-        return csr_array((1, 1))
     most = min(neighbours, n - 1)
     rows = np.repeat(np.arange(n), most)
     columns = np.empty((n, most), np.int64)

@@ -18,8 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cde.batching.clustering import check_pairs
-from cde.validation import Positions, Vectors, checked_whole
+from cde.validation import Positions, Vectors
 
 
 def greedy_plan(
@@ -38,8 +37,6 @@ def greedy_plan(
     four times as many as a batch has. What is left of a domain and fills no batch waits for the
     next epoch.
     """
-    check_pairs(query_vectors, document_vectors)
-    steps = checked_whole(steps, "steps")
     generator = np.random.default_rng(seed)
     plan: list[Positions] = []
     while len(plan) < steps:

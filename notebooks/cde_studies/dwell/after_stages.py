@@ -84,6 +84,7 @@ def rows_of_spans(
     jobs += [(t5, seeds[0])] if t5 else []
     tokenizer = load_tokenizer(recipe.start.get("model", "minilm"))
     rows: list[dict[str, Any]] = []
+    tokens = recipe.restore["tokens"]
     for name, seed in progress(jobs, "probing", unit="models"):
         if name in phases:
             folder = train_phase(phases[name], recipe.pairs.documents, recipe.pairs, seed)
@@ -92,24 +93,17 @@ def rows_of_spans(
             model = EncoderDecoder.from_backbone(name, positions="relative")
         shuffled = shuffle_segments(recipe.probed * draws, tokenizer, seed=seed)
         for order, texts in ((WRITTEN, recipe.probed), (SHUFFLED, shuffled)):
-            head = {"model": name, "seed": seed, "order": order}
-            of_model = _accuracies(model, texts, windows, recipe.restore["tokens"], seed)
-            rows += [head | row for row in of_model]
+            accuracy, guessed, left_out = span_accuracy(model, texts, windows, tokens, seed=seed)
+            apart = mean_interval(accuracy[:, 0] - accuracy[:, -1])
+            of_all: dict[str, Any] = {"model": name, "seed": seed, "order": order}
+            of_all |= {**numbers_of(apart, "apart"), "documents": len(accuracy)}
+            of_all |= {"left_out": sum(left_out.values())}
+            means = zip(accuracy.mean(axis=0), guessed.mean(axis=0), strict=True)
+            rows += [
+                {**of_all, "window": window, "accuracy": float(share), "guessed": float(one)}
+                for window, (share, one) in enumerate(means, start=1)
+            ]
     return pd.DataFrame(rows)
-
-
-def _accuracies(
-    model: EncoderDecoder, texts: Sequence[str], windows: int, tokens: int, seed: int
-) -> list[dict[str, Any]]:
-    accuracy, guessed, left_out = span_accuracy(model, texts, windows, tokens, seed=seed)
-    apart = mean_interval(accuracy[:, 0] - accuracy[:, -1])
-    counts = {"documents": len(accuracy), "left_out": sum(left_out.values())}
-    of_all = numbers_of(apart, "apart") | counts
-    means = zip(accuracy.mean(axis=0), guessed.mean(axis=0), strict=True)
-    return [
-        {"window": window, "accuracy": float(share), "guessed": float(commonest), **of_all}
-        for window, (share, commonest) in enumerate(means, start=1)
-    ]
 
 
 def by_window(rows: pd.DataFrame, column: str, model: str, order: str = SHUFFLED) -> pd.DataFrame:

@@ -20,7 +20,7 @@ Cost: six texts of a few sentences for each question.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,11 @@ def foils(
         answering = " ".join(texts[name][start:end].split())
         others = _sentences(texts[name][:start]) + _sentences(texts[name][end:])
         rest = [one for one in others if one not in answering]
-        around = _drawn(stock, source_of(name), 2 * _AROUND, generator)
+        around: list[str] = []  # sentences of other sources
+        while len(around) < 2 * _AROUND:
+            source, sentence = stock[int(generator.integers(len(stock)))]
+            if source != source_of(name):
+                around.append(sentence)
         if not rest:
             continue
         other = rest[int(generator.integers(len(rest)))]
@@ -76,18 +80,6 @@ def foils(
 def _sentences(text: str) -> list[str]:
     found = (" ".join(one.group().split()) for one in SENTENCE.finditer(text))
     return [one for one in found if len(one.split()) >= _WORDS]
-
-
-def _drawn(
-    stock: Sequence[tuple[str, str]], source: str, count: int, generator: np.random.Generator
-) -> list[str]:
-    """So many sentences of other sources."""
-    drawn: list[str] = []
-    while len(drawn) < count:
-        other, sentence = stock[int(generator.integers(len(stock)))]
-        if other != source:
-            drawn.append(sentence)
-    return drawn
 
 
 def foil_rows(

@@ -49,6 +49,7 @@ COLLECTIONS = ("squad-dev", "squad-dev joined", "covidqa-passages", "pydocs")
 LENGTHS = {"under 128": 0, "128 to 254": 128, "255 to 510": 255}
 #: tokens that MiniLM reads, without its own marks
 _LONGEST = 510
+_tokenizer = cache(lambda: load_tokenizer("minilm"))
 
 
 def at_hand(names: Sequence[str]) -> list[str]:
@@ -63,11 +64,6 @@ def at_hand(names: Sequence[str]) -> list[str]:
 def length_group(tokens: int) -> str:
     """The group of a document by its length."""
     return max((least, name) for name, least in LENGTHS.items() if least <= tokens)[1]
-
-
-@cache
-def _tokenizer() -> Any:
-    return load_tokenizer("minilm")
 
 
 def fresh_passages(

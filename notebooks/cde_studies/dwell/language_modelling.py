@@ -52,7 +52,7 @@ def train_on_stretches(
     gradients: Callable[[list[Spoilt]], tuple[float, float]],
     *,
     task: str,
-    learning_rate: float,
+    learning_rate: float = 1e-3,
     steps: int,
     batch_size: int = 32,
     tokens: int = 128,

@@ -10,26 +10,15 @@ Cost: tokenising each paragraph about four times; seconds for two thousand.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import NamedTuple
 
-from cde_studies.dwell.passages import Passages, Span, shared_beginning, texts_of
+from cde_studies.dwell.passages import Passages, Span, texts_of
 
 _BETWEEN = "\n\n"
-
-
-class _Place(NamedTuple):
-    """Where a paragraph has gone: document, offset there, what was cut from its head, how many are
-    together.
-    """
-
-    document: str
-    offset: int
-    cut: int
-    together: int
 
 
 def join_paragraphs(
@@ -42,34 +31,35 @@ def join_paragraphs(
     """
     corpus = passages.collection
     documents: dict[str, str] = {}
-    places: dict[str, _Place] = {}
+    # document, cut from its head, offset there, how many are together
+    places: dict[str, tuple[str, int, int, int]] = {}
     for _, some in groupby(texts_of(corpus).items(), lambda one: article_of(one[0])):
         article = dict(some)
-        head = _head(list(article.values()))
+        shared = os.path.commonprefix([*article.values()]) if len(article) > 1 else ""  # noqa: RUF071
+        head = shared[: shared.rfind(" ") + 1]  # what all begin with, to the last blank
         for names in _together(article, head, fits, most):
             name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
             documents[name] = _joined([article[one] for one in names], head)
             offset = 0
             for number, one in enumerate(names):
                 cut = len(head) if number else 0
-                places[one] = _Place(name, offset, cut, len(names))
+                places[one] = (name, cut, offset, len(names))
                 offset += len(article[one]) - cut + len(_BETWEEN)
     spans: dict[str, Span] = {}
     qrels: dict[str, dict[str, int]] = {}
     left_out: Counter[str] = Counter(passages.left_out)
     for query in corpus.query_ids:
-        place = places.get(passages.document_of(query))
+        document, cut, offset, together = places.get(passages.document_of(query), ("", 0, 0, 0))
         start, end = passages.spans[query]
-        if place is None:
+        if not together:
             left_out["paragraph that is too long"] += 1
-        elif place.together < 2:
+        elif together < 2:
             left_out["paragraph beside no neighbour"] += 1
-        elif start < place.cut:
+        elif start < cut:
             left_out["passage in the title"] += 1
         else:
-            shift = place.offset - place.cut
-            spans[query] = (start + shift, end + shift)
-            qrels[query] = {place.document: 1}
+            spans[query] = (start + offset - cut, end + offset - cut)
+            qrels[query] = {document: 1}
     if not spans:
         raise ValueError(f"no query is left in longer documents: {dict(left_out)}")
     joined = replace(
@@ -80,12 +70,6 @@ def join_paragraphs(
         name=f"{corpus.name}, joined",
     )
     return Passages(joined, spans, dict(left_out))
-
-
-def _head(texts: Sequence[str]) -> str:
-    """What all paragraphs of an article begin with, to the last blank."""
-    shared = shared_beginning(texts) if len(texts) > 1 else ""
-    return shared[: shared.rfind(" ") + 1]
 
 
 def _joined(texts: Sequence[str], head: str) -> str:

@@ -70,12 +70,7 @@ def masked_loss(
 
 
 def pretrain_masked(
-    model: BiEncoder,
-    texts: Sequence[str],
-    folder: Path,
-    *,
-    learning_rate: float = 3e-4,
-    **settings: Any,
+    model: BiEncoder, texts: Sequence[str], folder: Path, **settings: Any
 ) -> list[dict[str, float]]:
     """Train an encoder on masked modelling, in place; see `train_on_stretches`."""
     tokenizer = model.tokenizer
@@ -99,6 +94,5 @@ def pretrain_masked(
         lambda ids, generator: mask_tokens(ids, words, tokenizer.mask_token_id, generator),
         gradients,
         task="masked modelling",
-        learning_rate=learning_rate,
         **settings,
     )

@@ -27,7 +27,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -253,12 +252,6 @@ def _sentences(name: str) -> Passages:
     return Passages(collection.asking(list(spans)), spans, dict(left_out))
 
 
-def shared_beginning(texts: Sequence[str]) -> str:
-    """What all texts begin with."""
-    pairs = zip(min(texts), max(texts), strict=False)  # what these two share, all between share
-    return "".join(one for one, _ in takewhile(lambda both: both[0] == both[1], pairs))
-
-
 def _covidqa() -> Passages:
     collection = load_retrieval("beir/covidqa-docs")
     articles, parts = (
@@ -269,7 +262,7 @@ def _covidqa() -> Passages:
     for row in _positions(collection.name):
         article, part = articles[row["corpus-id"]], parts.get(row["passage-id"], "")
         # a passage carries its article's title, which stands in the article once, at its head
-        title = shared_beginning([article, part])
+        title = os.path.commonprefix([article, part])  # noqa: RUF071
         texts[row["query-id"]] = part if part in article else part.removeprefix(title)
     return match_passages(collection, texts)
 

@@ -52,7 +52,7 @@ from cde_studies.dwell.chain import crop_pairs, shuffle_segments
 from cde_studies.dwell.masked_modelling import pretrain_masked
 from cde_studies.dwell.placement import Placed, means_by_place
 from cde_studies.dwell.probes import PLACES
-from cde_studies.dwell.recipe import DwellRecipe, dwell_recipe, shorter
+from cde_studies.dwell.recipe import DwellRecipe, shorter
 from cde_studies.dwell.substrings import segments, substring_similarity
 from cde_studies.dwell.tables import declines, room
 from cde_studies.recipes import profile_values
@@ -303,7 +303,7 @@ def pretrained_stages(
     for stage in ("masked", "crops", "tune"):
         values[stage] = shorter(values[stage], share_of_steps)
     own = {name: values.pop(name) for name in _OWN}
-    return PretrainedStages(dwell_recipe(profile, **values), **own)
+    return PretrainedStages(DwellRecipe({}, {}, {}, {}, 0, **values), **own)
 
 
 #: chains of which each has one stage more than the one before

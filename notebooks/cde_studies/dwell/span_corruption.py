@@ -104,7 +104,6 @@ def pretrain(
     folder: Path,
     *,
     chunk: int | None = None,
-    learning_rate: float = 1e-3,
     **settings: Any,
 ) -> list[dict[str, float]]:
     """Train a model on span corruption, in place; see `train_on_stretches`."""
@@ -117,7 +116,6 @@ def pretrain(
         lambda ids, generator: corrupt(ids, marks, generator),
         lambda batch: _gradients(model, batch, chunk or len(batch)),
         task="span corruption",
-        learning_rate=learning_rate,
         **settings,
     )
 

@@ -69,11 +69,8 @@ class Boilerplate:
         return self.packages or tuple(PACKAGES)
 
     def _docstrings(self, unseen: bool) -> Pairs:
-        kept = [
-            name
-            for place, name in enumerate(self._packages)
-            if (place % PACKAGES_KEPT == PACKAGES_KEPT - 1) is unseen
-        ]
+        last = self._packages[PACKAGES_KEPT - 1 :: PACKAGES_KEPT]
+        kept = [name for name in self._packages if (name in last) is unseen]
         # near duplicates are dropped across packages; `text_words` enters them in the account
         pairs = load_pairs(kept, split="all")
         long = [

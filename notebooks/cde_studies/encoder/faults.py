@@ -23,16 +23,16 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval
+from cde.data import load_pairs, load_retrieval
 from cde.progress import progress
 from cde.retrieval import evaluate
 from cde.training import Processes, TrainConfig, Trainer, build_model, differing_process
@@ -80,13 +80,9 @@ def train_arms(task: Task) -> pd.DataFrame:
             rows += json.loads(path.with_suffix(f".{count}.json").read_text())
             gradients.append(torch.load(path.with_suffix(f".{count}.pt")))
     one, two = gradients
-    return pd.DataFrame(rows).assign(gradient_difference=relative_difference(one, two))
-
-
-def relative_difference(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
-    """The length of the difference of two gradients, as a share of the first one's length."""
-    apart = torch.stack([(other[name] - one[name]).norm() for name in one]).norm()
-    return float(apart / torch.stack([gradient.norm() for gradient in one.values()]).norm())
+    apart = torch.stack([(two[name] - one[name]).norm() for name in one]).norm()
+    length = torch.stack([gradient.norm() for gradient in one.values()]).norm()
+    return pd.DataFrame(rows).assign(gradient_difference=float(apart / length))
 
 
 def add_noise(model: nn.Module, share: float, seed: int) -> None:
@@ -96,40 +92,6 @@ def add_noise(model: nn.Module, share: float, seed: int) -> None:
         for parameter in model.parameters():
             if parameter.ndim > 1:
                 parameter.add_(share * parameter.std() * torch.randn_like(parameter))
-
-
-def first_gradient(config: TrainConfig, pairs: Pairs, processes: Processes) -> dict[str, Tensor]:
-    """The gradient of the first batch in float32, by parameter; the learning rate is still 0."""
-    config = replace(config, precision="float32")
-    trainer = Trainer(config, pairs, model=build_model(config), processes=processes)
-    trainer._take_step(next(trainer.prepared.batches()), 0)
-    named = trainer.model.named_parameters()
-    return {name: one.grad.clone() for name, one in named if one.grad is not None}
-
-
-def train_arm(
-    arm: str,
-    config: TrainConfig,
-    task: Task,
-    pairs: Pairs,
-    test: RetrievalSet,
-    processes: Processes,
-) -> dict[str, Any]:
-    """Train and test one arm with the config's seed; a row as in `train_arms`."""
-    trainer = Trainer(config, pairs, model=build_model(config), processes=processes)
-    if arm == "different weights" and processes.rank:
-        add_noise(trainer.model, task.noise, config.seed)
-    model, metrics = trainer.run()
-    differing = differing_process(model, processes)
-    return {
-        "arm": arm,
-        "seed": config.seed,
-        # the other processes' copies are not tested
-        "ndcg": 0.0 if processes.rank else evaluate(model, test)["ndcg@10"],
-        "loss": metrics[-1]["loss"],
-        "accuracy": metrics[-1]["accuracy"],
-        "detected": differing is not None,
-    }
 
 
 def _start(path: Path, count: int) -> None:
@@ -152,14 +114,26 @@ def _work(path: Path) -> None:
     processes = Processes.connect()
     test = load_retrieval("pydocs/networkx").shrink(task.documents, task.queries, 0)
     pairs = load_pairs("pydocs").sample(task.pairs, 0)
-    rows, exact = [], replace(task.config, seed=task.seeds[0])
-    gradient = first_gradient(exact, pairs, processes)
+    exact = replace(task.config, seed=task.seeds[0], precision="float32")
+    trainer = Trainer(exact, pairs, model=build_model(exact), processes=processes)
+    trainer._take_step(next(trainer.prepared.batches()), 0)  # the learning rate is still 0
+    named = trainer.model.named_parameters()
+    gradient = {name: one.grad.clone() for name, one in named if one.grad is not None}
+    rows: list[dict[str, Any]] = []
     for arm in ARMS[processes.count]:
         synchronised = arm != "no synchronisation"
         these = processes if synchronised else Unsynchronised(*vars(processes).values())
         for seed in task.seeds:
             config = replace(task.config, seed=seed, share_negatives=arm != "own negatives")
-            rows.append(train_arm(arm, config, task, pairs, test, these))
+            trainer = Trainer(config, pairs, model=build_model(config), processes=these)
+            if arm == "different weights" and these.rank:
+                add_noise(trainer.model, task.noise, seed)
+            model, metrics = trainer.run()
+            unlike = differing_process(model, these) is not None
+            row: dict[str, Any] = {"arm": arm, "seed": seed, "detected": unlike}
+            row |= {name: metrics[-1][name] for name in ("loss", "accuracy")}
+            # the other processes' copies are not tested
+            rows.append(row | {"ndcg": 0.0 if these.rank else evaluate(model, test)["ndcg@10"]})
     if processes.rank == 0:
         torch.save(gradient, path.with_suffix(f".{processes.count}.pt"))
         path.with_suffix(f".{processes.count}.json").write_text(json.dumps(rows))

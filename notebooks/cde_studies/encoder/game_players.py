@@ -162,7 +162,7 @@ def text_variants(
     short = replace(settings, game=TextGame(packages))
     game = TextGame(packages, 32, 12, 6)
     long = replace(settings, game=game)
-    size, words = long.context_size, game.words_in_document
+    size, words = long.context_size, game.content_in_document + game.boilerplate_in_document
     return {
         "words of docstrings": short,
         "queries and keys not matched": replace(short, matched=False),

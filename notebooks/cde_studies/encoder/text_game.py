@@ -105,11 +105,6 @@ class TextGame:
         """Size of the vocabulary."""
         return len(self._found.words)
 
-    @property
-    def words_in_document(self) -> int:
-        """How many words a document has."""
-        return self.content_in_document + self.boilerplate_in_document
-
     def vocabulary(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """A corpus' boilerplate words, drawn anew, and all words: content may be any."""
         everything = torch.arange(self.words)

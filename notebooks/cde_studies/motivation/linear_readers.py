@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from cde.adaptation import LinearReader
 from cde.storage import atomic_path
-from cde.validation import array_of_numbers, checked_number
 
 
 def fit_reader(documents: NDArray[Any], queries: NDArray[Any], ridge: float = 0.03) -> LinearReader:
@@ -18,16 +17,7 @@ def fit_reader(documents: NDArray[Any], queries: NDArray[Any], ridge: float = 0.
 
     `ridge` is added to the diagonal of X'X, X being the centred means of documents.
     """
-    x, y = (
-        np.asarray(array_of_numbers(means, name), np.float64)
-        for means, name in ((documents, "documents"), (queries, "queries"))
-    )
-    if x.shape != y.shape or x.ndim != 2 or len(x) < 2:
-        raise ValueError(
-            "documents and queries must be means of two corpora or more, (corpora, dim) each; they "
-            f"are {x.shape} and {y.shape}"
-        )
-    ridge = checked_number(ridge, "ridge")
+    x, y = (np.asarray(means, np.float64) for means in (documents, queries))
     means = x.mean(axis=0), y.mean(axis=0)
     x, y = x - means[0], y - means[1]
     # of the smaller system of the two: there may be fewer corpora than dimensions

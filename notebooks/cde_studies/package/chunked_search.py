@@ -137,12 +137,9 @@ def _search(
     moved, tokens, seconds = _elsewhere(chunks, [*map(len, spans)], longest, generator)
     search("late chunks elsewhere", np.split(moved, ends), tokens, seconds)
 
-    ranked = {query: dict(found) for query, found in BM25().rank(collection, 100).items()}
-    scored = score_queries(ranked, collection, ("ndcg@10", "mrr@100"))
-    by_query = scored.loc[list(collection.query_ids)]
+    scored = score_queries(BM25().rank(collection, 100), collection, ("ndcg@10", "mrr@100"))
     cost = {"tokens": 0, "vectors": 0, "seconds": 0.0}
-    values = by_query["ndcg@10"].to_numpy(), by_query["mrr@100"].to_numpy()
-    enter(*values, way="BM25", directions="none", **cost)
+    enter(*scored.to_numpy().T, way="BM25", directions="none", **cost)
     return rows
 
 

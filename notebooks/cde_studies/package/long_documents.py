@@ -20,7 +20,6 @@ from dataclasses import replace
 from functools import cache
 from hashlib import blake2b
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
@@ -42,10 +41,7 @@ _WORDS = (250, 1600)
 #: of a manual, for a document: fewer make none that is long
 _LEAST_DESCRIPTIONS = 8
 
-
-@cache
-def _tokenizer() -> Any:
-    return load_tokenizer("minilm")
+_tokenizer = cache(lambda: load_tokenizer("minilm"))
 
 
 def tokens_of(texts: Sequence[str]) -> list[int]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -100,11 +99,6 @@ def _sources_of(
     foreign = [one for one in sources if one.name != test.name]
     if others is None:
         return list(sources)
-    if not 0 < others <= len(foreign):
-        raise ValueError(
-            f"others must be from 1 to {len(foreign)}, as many other sources as there are; it is "
-            f"{others}"
-        )
     drawn = np.random.default_rng(place).choice(len(foreign), others, replace=False)
     chosen = {foreign[one].name for one in drawn} | {test.name}
     return [one for one in sources if one.name in chosen]
@@ -161,10 +155,5 @@ def follows_statistics(rows: pd.DataFrame) -> pd.Series[float]:
     """Spearman's correlation over sources of the encoder's scores and BM25's, for each corpus
     searched; NaN where all sources are worth the same.
     """
-    found = {}
-    for name, of in rows.groupby("searched", sort=False):
-        scores = of[["ndcg", "bm25"]]
-        tells = all(len(set(scores[one])) > 1 for one in scores)
-        together: Any = scores["ndcg"].corr(scores["bm25"], method="spearman") if tells else "nan"
-        found[str(name)] = float(together)
-    return pd.Series(found)
+    groups = rows.groupby("searched", sort=False)[["ndcg", "bm25"]]
+    return pd.Series({str(name): of.corr("spearman").iloc[0, 1] for name, of in groups})

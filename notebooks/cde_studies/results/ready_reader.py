@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import pandas as pd
 
 import cde
 from cde.data import Pairs, RetrievalSet
-from cde.intervals import Interval
+from cde.intervals import Interval, mean_interval
+from cde.progress import progress
 from cde.training import TrainConfig
-from cde_studies.intervals import interval_of
-from cde_studies.recipes import EvaluationSet
+from cde_studies.intervals import interval_of, numbers_of
 from cde_studies.results import pretrained_reader
 from cde_studies.results.context_sources import of_pairs
-from cde_studies.sweeps import score_in_contexts
+from cde_studies.sweeps import ndcg_by_query
 
 #: collections of $CDE_DATA/beir that the card is tested on
 JUDGED = ["cacm", "cisi", "climate-fever-evidence", "cosqa", "covidqa-docs", "covidqa-passages"]
@@ -53,15 +54,32 @@ class ReadyReader:
     def score(
         self, gates: Mapping[str, float], names: Sequence[str], contexts: Sequence[str]
     ) -> pd.DataFrame:
-        """The reader at every gate on some sets: what it gains over MiniLM."""
+        """The reader at every gate on some sets: what it gains over itself without context.
+
+        A row for each set, model and context: `set`, `where`, `documents`, `queries`, `model`,
+        `context`; `without`, NDCG@10 in points without context; `gain`, points more with it, and
+        `low` and `high`, the ends of its bootstrap interval over queries.
+        """
         models = {
             name: pretrained_reader.with_trained_reader(
                 self.config, self.pairs, gate, self.max_tokens
             )
             for name, gate in gates.items()
         }
-        sets = [EvaluationSet(name.split("/")[1], self._cut(name), "out") for name in names]
-        return score_in_contexts(models, sets, contexts, self.draw)
+        sets = {name.split("/")[1]: self._cut(name) for name in names}
+        following = dict(zip(sets, [*list(sets)[1:], *list(sets)[:1]], strict=True))
+        rows, first = [], next(iter(models.values()))
+        for name, one in progress(sets.items(), "searching", total=len(sets), unit="collections"):
+            plain = ndcg_by_query(first.with_context(None), one, depth=100)
+            about = {"set": name, "where": "out", "documents": len(one.documents)}
+            about |= {"queries": len(one.queries), "without": 100 * float(plain.mean())}
+            for model, context in product(models, contexts):
+                texts = one if context == "own" else sets[following[name]]
+                encoder = models[model].with_context(texts.documents, seed=self.draw)
+                found = ndcg_by_query(encoder, one, depth=100)
+                gain = numbers_of(mean_interval(100 * (found - plain)), "gain")
+                rows.append({**about, "model": model, "context": context, **gain})
+        return pd.DataFrame(rows)
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
         """What its scores depend on, beside the chapter's own settings."""
@@ -73,10 +91,7 @@ class ReadyReader:
         """A collection, or a source of pairs, at these sizes."""
         if name.startswith("pairs/"):
             return of_pairs(name, self.documents, self.queries)
-        whole = cde.load_retrieval(name)
-        if len(whole.documents) <= self.documents:
-            return whole.select_queries(self.queries)
-        return whole.shrink(self.documents, self.queries, 0)
+        return cde.load_retrieval(name).shrink(self.documents, self.queries, 0)
 
 
 def gains_by_set(rows: pd.DataFrame, model: str, context: str = "own") -> dict[str, Interval]:

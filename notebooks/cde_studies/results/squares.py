@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -133,19 +134,14 @@ def _scores(
     unsearched: Mapping[str, Sequence[str]],
 ) -> _Scores:
     """NDCG@10 of every query of every domain in every context, with one model."""
+    every, least = list(sets), model.config.context_size
+    jobs: list[Any] = [(name, one.documents, every) for name, one in sets.items()]
+    jobs += [(NULL, None, every)]
+    jobs += [(APART, texts, [name]) for name, texts in unsearched.items() if len(texts) >= least]
     scores: _Scores = {}
-
-    def search(context: str, texts: Sequence[str] | None, names: Sequence[str]) -> None:
+    for context, texts, names in jobs:
         encoder = model.with_context(texts, seed=seed)
-        for name in names:
-            scores[name, context] = ndcg_by_query(encoder, sets[name])
-
-    for name, one in sets.items():
-        search(name, one.documents, list(sets))
-    search(NULL, None, list(sets))
-    for name, texts in unsearched.items():
-        if len(texts) >= model.config.context_size:
-            search(APART, texts, [name])
+        scores |= {(name, context): ndcg_by_query(encoder, sets[name]) for name in names}
     return scores
 
 

@@ -29,11 +29,10 @@ from numpy.typing import NDArray
 from cde.data import RetrievalSet
 from cde.models import ContextualEncoder
 from cde.progress import progress
-from cde.retrieval import score_queries, search
+from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.recipes import EvaluationSet
 from cde_studies.results.staleness import moved, vector_drift, vocabulary_drift
 
-Vectors = NDArray[np.float32]
 #: what can be done when the corpus has changed, as described above
 WAYS = ("re-embedded", "stale", "mixed, new queries", "mixed, old queries")
 #: the way that embeds nothing again
@@ -118,7 +117,8 @@ def _lose(
         stayed = np.array([name.startswith("old ") for name in now.document_ids])
         mixed = np.where(stayed[:, None], stale, fresh)
         pairs = ((asked, fresh), (asked_stale, stale), (asked, mixed), (asked_stale, mixed))
-        found = {way: _ndcg(now, *vectors) for way, vectors in zip(WAYS, pairs, strict=True)}
+        judged = JudgedMatrix.of(now)
+        found = {way: judged.ndcg(q @ d.T) for way, (q, d) in zip(WAYS, pairs, strict=True)}
         measured = {
             "replaced": share,
             "vocabulary": vocabulary_drift(old.documents, now.documents),
@@ -132,17 +132,6 @@ def _lose(
             about = {"share": share, "way": way, "queries": len(lost), "seconds": seconds}
             rows.append({**about, **scores, **measured})
     return pd.DataFrame(rows)
-
-
-def _ndcg(collection: RetrievalSet, queries: Vectors, documents: Vectors) -> NDArray[np.float64]:
-    """NDCG@10 of each query, from vectors."""
-    scores, positions = search(queries, documents, 100)
-    names = collection.document_ids
-    ranked = {
-        query: {names[row]: float(score) for score, row in zip(values, rows, strict=True)}
-        for query, values, rows in zip(collection.query_ids, scores, positions, strict=True)
-    }
-    return score_queries(ranked, collection, ("ndcg@10",))["ndcg@10"].to_numpy(np.float64)
 
 
 def largest_catching_limit(measured: NDArray[np.float64]) -> float:

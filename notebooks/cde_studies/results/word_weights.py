@@ -12,8 +12,7 @@ Cost: an embedding for each word of each text and context.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,25 +29,19 @@ def _plain(word: str) -> str:
     return "".join(letter for letter in word.lower() if letter.isalnum())
 
 
-@dataclass(frozen=True)
-class DocumentShares:
-    """In which share of a corpus' documents a word stands, whatever its case and its stops."""
+def document_shares(documents: Sequence[str]) -> Callable[[Iterable[str]], NDArray[np.float64]]:
+    """In which share of a corpus' documents each word stands, whatever its case and its stops. Half
+    a document more holds it and half a document more does not, so that no share is 0 or 1 and its
+    logarithm is finite.
+    """
+    every = ({_plain(word) for word in document.split()} for document in documents)
+    counts = Counter(word for words in every for word in words)
 
-    counts: Counter[str]
-    size: int
+    def of_words(words: Iterable[str]) -> NDArray[np.float64]:
+        held = np.array([counts[_plain(word)] for word in words], dtype=np.float64)
+        return (held + 0.5) / (len(documents) + 1)
 
-    @classmethod
-    def of(cls, documents: Sequence[str]) -> DocumentShares:
-        """Count the documents of a corpus."""
-        every = ({_plain(word) for word in document.split()} for document in documents)
-        return cls(Counter(word for words in every for word in words), len(documents))
-
-    def of_words(self, words: Iterable[str]) -> NDArray[np.float64]:
-        """The share of each word. Half a document more holds it and half a document more does not,
-        so that no share is 0 or 1 and its logarithm is finite.
-        """
-        held = np.array([self.counts[_plain(word)] for word in words], dtype=np.float64)
-        return (held + 0.5) / (self.size + 1)
+    return of_words
 
 
 def word_weights(encoder: Any, texts: Sequence[str], most: int = 30) -> pd.DataFrame:

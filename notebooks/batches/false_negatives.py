@@ -482,14 +482,15 @@ page.answer(
 #
 # The paper filters with nomic-embed, in batches of 256 and more, on hundreds of millions of pairs
 # from the web. There a cluster holds much nearer neighbours, and false negatives are more frequent.
-# We filter with MiniLM, from which our encoders also start, on thousands of docstrings. Here one
-# surrogate both clusters and filters; the paper clusters with GTR (`filter_surrogate` of
-# `cde.TrainConfig` takes a second one).
+# We filter with MiniLM, from which our encoders also start, at `laptop` on thousands of docstrings,
+# at `day` on 100,000 pairs of public sources. Here one surrogate both clusters and filters; the
+# paper clusters with GTR (`filter_surrogate` of `cde.TrainConfig` takes a second one).
 #
 # At `laptop` runs are short, batches have at most 128 pairs, and the contextual encoder has
 # attention `cached`, which is cheaper. Copies of the labelled document are left out in both arms,
-# so the measured difference comes from *other* documents only. The tests are four packages, each
-# cut to 300 documents and 150 queries; intervals are for other packages like them.
+# so the measured difference comes from *other* documents only. There the tests are four packages,
+# each cut to 300 documents and 150 queries, and intervals are for other packages like them; at
+# `day` they are nine judged collections.
 #
 # Where we look at what is removed, clusters cross packages and texts are cut at `max_tokens`, so
 # two documents that differ only further on count as equal. Docstrings are terse: the labelled

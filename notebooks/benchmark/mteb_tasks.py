@@ -366,9 +366,10 @@ page.answer(
 # packages the reader scores lower than with letters, with either seed; two seeds cannot exclude
 # chance.
 #
-# A single draw can make a difference as large as that of Table 2 on one task. Clustering scores
-# vary most from draw to draw. None of the wrapper's ways moves similarity as far as users saw; but
-# the encoder of that table barely uses its context, and one that does may move more.
+# A single draw can make a difference as large as that of Table 2 on one task. With the contextual
+# encoder clustering scores vary most from draw to draw. None of the wrapper's ways moves similarity
+# as far as users saw; but the encoder of that table barely uses its context, and one that does may
+# move more.
 #
 # ## When mteb's wrapper keeps an old context
 #

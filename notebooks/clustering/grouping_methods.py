@@ -390,8 +390,9 @@ page.answer(
 # teach it something. As in the clustering paper, false negatives are not filtered, except in *hard
 # negatives*; whether tight clusters score lower because of false negatives was not tested there.
 # With larger clusters and three passes, {doc}`stratified_batches` does not find that clusters score
-# lower. With layers and the filter, {doc}`../results/controls` finds that batches of one source
-# score higher than random ones, and cannot tell whether batches of neighbours add anything.
+# lower. With layers and the filter, in its runs of 390 and 1,000 steps, {doc}`../results/controls`
+# finds that batches of one source score higher than random ones, and cannot tell whether batches of
+# neighbours add anything.
 #
 # ## What differs from the paper's setting
 #

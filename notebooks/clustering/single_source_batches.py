@@ -113,9 +113,9 @@ def untrained(of):
 
 # %% [markdown]
 # At `laptop` and `hours` the encoder is a mean of word embeddings. At `day` it has two layers of
-# MiniLM, and takes 1,500 steps of 256 pairs, or of 1,024 where batches are large. `cde run
+# MiniLM, and takes 1,500 steps of 32 pairs, or of 128 where batches are large. `cde run
 # single_source_batches --record "day/*" -p long_run true -p seeds 3`, with $CDE_DATA, trains this
-# one on 100,000 pairs of 28 sources and tests on nine judged collections: minutes on a GPU, a day
+# one on 100,000 pairs of 28 sources and tests on nine judged collections: minutes on a GPU, hours
 # on two cores. `hours/*` makes the other record.
 
 # %%
@@ -310,16 +310,17 @@ page.answer(
 # source score highest. Small batches from one source score about as high as mixed ones four times
 # as large and as costly; three seeds cannot tell these two apart. The lead over mixed batches is
 # there at the first test already. In the paper it comes late. The runs without layers show no such
-# lead. They are also shorter, with smaller batches and fewer pairs, so what makes the difference
-# was not tested. One learning rate was used for all batches, large and small.
+# lead. They are also shorter and have fewer pairs, and their learning rate differs, so what makes
+# the difference was not tested. One learning rate was used for all batches, large and small.
 #
 # ## What differs from the paper's setting
 #
 # The paper's figure is for one collection, SciDocs, and an encoder of BERT's size, trained on many
-# millions of pairs in batches of thousands. Ours starts from two of MiniLM's six layers, which a
-# contrastive loss has trained before; so our first test is not the beginning. Sources are packages
-# at `laptop`, and news, forums, papers, statutes and dictionaries beyond. The sets tested are small
-# (600 documents, 150 queries); what they share with the training pairs is counted above.
+# millions of pairs in batches of thousands; ours has batches of 32, or of 128. Ours starts from two
+# of MiniLM's six layers, which a contrastive loss has trained before; so our first test is not the
+# beginning. Sources are packages at `laptop`, and news, forums, papers, statutes and dictionaries
+# beyond. The sets tested are small (600 documents, 150 queries); what they share with the training
+# pairs is counted above.
 #
 # ## Run it again
 

@@ -440,11 +440,11 @@ page.answer(
 # millions of documents; we have packages of Python documentation, samples of collections, and
 # sources of pairs, whose queries are titles and questions that nobody asked of a collection. A
 # correlation over so few corpora can show a strong effect but cannot exclude a moderate one. The
-# gain itself is not measured in the paper. Here, some hundred docstrings each at `laptop`, or a few
-# thousand documents at `hours`, are enough for BM25 and for a mean but not for a covariance, and
-# shrinkage cannot make up for it. The statistics of all other corpora are counted over many more
-# documents than a corpus' own, so they can be better even though they come from other text. With
-# *own* statistics, the searched documents themselves were counted, as in any BM25 index.
+# gain itself is not measured in the paper. Here 120 docstrings each are counted at `laptop`, and
+# 300 to 5,000 documents at `hours`; a covariance of so few may be too noisy, and we did not test
+# more. The statistics of all other corpora are counted over many more documents than a corpus' own,
+# so they can be better even though they come from other text. With *own* statistics, the searched
+# documents themselves were counted, as in any BM25 index.
 #
 # ## Run it again
 

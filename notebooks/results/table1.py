@@ -369,8 +369,8 @@ page.answer(f"{'; '.join(filter(None, (batches_say, encoder_says, ours)))}.")
 # short steps on docstrings repair what cutting them off has damaged; tests are samples of held-out
 # packages, all of one size, so nothing can be said about small corpora. Shuffled and clustered
 # batches have one size here, so their losses can be compared; the paper compares 16,384 shuffled
-# with 512 clustered. The longer runs see less than a thousandth of the paper's pairs, with few
-# seeds of the contextual encoder. Differences of a fraction of a point need many more seeds.
+# with 512 clustered. The longer runs see less than a thousandth of the paper's pairs, with one run
+# of the contextual encoder. Differences of a fraction of a point need many more seeds.
 #
 # ## Run it again
 

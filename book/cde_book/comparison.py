@@ -65,7 +65,11 @@ def _told_by(path: Path) -> Execution:
     texts = "\n".join(str(output.get("data", {}).get("text/plain", "")) for output in outputs)
     commit = re.search(r"^commit: (\w+)", texts, re.MULTILINE)
     ran = notebook.metadata.get("papermill", {})
-    parameters = _parameters_of(notebook, str(path)) | dict(ran.get("parameters", {}))
+    tagged = [one for one in notebook.cells if "parameters" in one.metadata.get("tags", [])]
+    declared = declared_parameters("\n".join(cell.source for cell in tagged), str(path))
+    # those that are not left to the profile
+    parameters = {one.name: one.default for one in declared.values() if one.default is not None}
+    parameters |= dict(ran.get("parameters", {}))
     return Execution(
         chapter=name[1],
         profile=str(parameters.get("profile", "")),
@@ -78,13 +82,6 @@ def _told_by(path: Path) -> Execution:
         lock="",
         **{key: handed[-1][key] for key in ("answer", "data", "device", "measurements")},
     )
-
-
-def _parameters_of(notebook: Any, where: str) -> dict[str, Any]:
-    """The values in a page's own cell of parameters that are not left to the profile."""
-    tagged = [one for one in notebook.cells if "parameters" in one.metadata.get("tags", [])]
-    declared = declared_parameters("\n".join(cell.source for cell in tagged), where)
-    return {one.name: one.default for one in declared.values() if one.default is not None}
 
 
 def runs_of(chapter: Chapter, root: Path | None = None) -> list[Execution]:
@@ -119,16 +116,6 @@ def compared(runs: Mapping[str, Execution]) -> tuple[pd.DataFrame, pd.DataFrame]
         raise ValueError(f"only runs of one chapter can be compared; these are of {sorted(names)}")
     facts = pd.DataFrame({name: pd.Series(_facts(log)) for name, log in runs.items()}).fillna("")
     differing = facts[facts.ne(facts.iloc[:, 0], axis=0).any(axis=1)]
-    return differing, _numbers(runs)
-
-
-def _facts(log: Execution) -> dict[str, str]:
-    facts: dict[str, Any] = {"profile": log.profile, **log.parameters, **log.data}
-    facts |= {"device": log.device, "commit": log.commit[:12], "seconds": round(log.seconds)}
-    return {name: str(value) for name, value in facts.items()}
-
-
-def _numbers(runs: Mapping[str, Execution]) -> pd.DataFrame:
     places = {name: numbered(log) for name, log in runs.items()}
     labels: list[str] = []
     rows: list[dict[str, str]] = []
@@ -144,4 +131,10 @@ def _numbers(runs: Mapping[str, Execution]) -> pd.DataFrame:
             labels.append(f"  {place + 1}. {words}")
             shown = {name: str(one.interval) if one else "" for name, one in of_run.items()}
             rows.append(shown)
-    return pd.DataFrame(rows, index=labels, columns=list(runs))
+    return differing, pd.DataFrame(rows, index=labels, columns=list(runs))
+
+
+def _facts(log: Execution) -> dict[str, str]:
+    facts: dict[str, Any] = {"profile": log.profile, **log.parameters, **log.data}
+    facts |= {"device": log.device, "commit": log.commit[:12], "seconds": round(log.seconds)}
+    return {name: str(value) for name, value in facts.items()}

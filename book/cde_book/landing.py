@@ -92,9 +92,8 @@ def opening_pages(
     for entry in read_list(root / "book" / "questions.yml"):
         asked = [by_claim[name] for name in entry["claims"]]
         root_of = "" if entry.get("page") == "intro" else "../"  # as the including page sees it
-        pages[f"questions/{entry['name']}.md"] = render(
-            "question.md.j2", entries=asked, root=root_of
-        )
+        table = render("question.html.j2", entries=asked, root=root_of)
+        pages[f"questions/{entry['name']}.md"] = f"```{{raw}} html\n{table}```\n"
     return pages
 
 

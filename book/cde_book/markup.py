@@ -12,16 +12,15 @@ import html
 import json
 import re
 import shlex
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from jinja2.nodes import EvalContext
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from markupsafe import Markup
 
+_MARKDOWN = MarkdownIt("commonmark")
 #: where a tag, a comment or an address in angle brackets may begin
 _OPENING = re.compile(r"<(?=[A-Za-z/!?])")
 #: a text with more of them has each escaped, in code spans, too
@@ -63,26 +62,21 @@ def _style(verdict: str) -> str:
     return f"verdict-{verdict.replace(' ', '-')}"
 
 
-@lru_cache(maxsize=1)
-def _markdown() -> MarkdownIt:
-    return MarkdownIt("commonmark")
-
-
-def _tags(tokens: list[Token]) -> list[str]:
-    every = [one for token in tokens for one in (token, *(token.children or ()))]
+def _tags(markdown: str) -> list[str]:
+    every = [one for token in _MARKDOWN.parse(markdown) for one in (token, *(token.children or ()))]
     return [one.content for one in every if one.type in ("html_block", "html_inline")]
 
 
 def inert(text: str) -> str:
     """Markdown whose HTML is shown as text; nothing else of it changes."""
     places = [match.start() for match in _OPENING.finditer(text)]
-    tags = _tags(_markdown().parse(text)) if places else []
+    tags = _tags(text) if places else []
     if not tags:
         return text
     mended = text
     for place in reversed(places if len(places) <= _MOST else ()):
         tried = f"{mended[:place]}&lt;{mended[place + 1 :]}"
-        if (left := _tags(_markdown().parse(tried))) != tags:  # it begins no code span's text
+        if (left := _tags(tried)) != tags:  # it begins no code span's text
             mended, tags = tried, left
     return _OPENING.sub("&lt;", text) if tags else mended
 

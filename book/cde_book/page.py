@@ -267,12 +267,7 @@ def provenance(chapter: str) -> Any:
         "libraries": ", ".join(f"{name} {number}" for name, number in versions.items()),
     }
     markup = render(
-        "provenance.html.j2",
-        chapter=chapter,
-        given=account.given,
-        defaults={"seed": 0},
-        seconds=seconds,
-        rows=rows,
+        "provenance.html.j2", chapter=chapter, given=account.given, seconds=seconds, rows=rows
     )
     return Box(markup, "\n".join(f"{name}: {value}" for name, value in rows.items()))
 

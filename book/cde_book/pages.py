@@ -41,11 +41,6 @@ _HOUSEKEEPING = (
 )
 
 
-def failure(log: Execution) -> str:
-    """A box that says that the chapter failed, and where."""
-    return render("failure.md.j2", log=log)
-
-
 def chapter_notebook(
     chapter: Chapter,
     raw: NotebookNode,
@@ -64,7 +59,7 @@ def chapter_notebook(
     marks = [f"```{{raw}} html\n{mark}\n```"] if fragile else []
     below = [f"```{{raw}} html\n{facts}\n```"] if facts else []
     glued = "\n\n".join([GLUED, *marks, FIGURE_PLACE, *below])
-    answer = glued if log.answer else failure(log) if log.error else ""
+    answer = glued if log.answer else render("failure.md.j2", log=log) if log.error else ""
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             if answer and cell.source.startswith("# "):  # the title, which stands once

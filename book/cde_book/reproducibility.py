@@ -109,7 +109,7 @@ def _records() -> list[dict[str, Any]]:
                 "name": proof.record,
                 "date": str(made["time"])[:10],
                 "commit": str(made["commit"])[:8],
-                "clean": made.get("clean", True),
+                "clean": made["clean"] is not False,
                 "device": made["device"],
                 "hours": None if made.get("seconds") is None else made["seconds"] / 3600,
                 "proof": proof.state,

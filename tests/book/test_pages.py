@@ -17,8 +17,8 @@ from cde_book.checkout import project_root
 from cde_book.execution import Execution
 from cde_book.ledger import ledger
 from cde_book.ledger_pages import Judged, claims_page
-from cde_book.markup import inert
-from cde_book.pages import chapter_notebook, failure
+from cde_book.markup import inert, render
+from cde_book.pages import chapter_notebook
 from cde_book.verdicts import Verdict
 
 HOSTILE = '<script>alert("it\'s & it was")</script>'
@@ -39,7 +39,7 @@ def test_a_hostile_error_stays_within_the_box_of_the_failure(fence: str) -> None
     error = f"cell 3: ValueError: {HOSTILE}\n{fence}\n{HOSTILE}"
     log = Execution("toy", "smoke", {}, "today", 1, "", False, "", "", error=error)
     markdown = MarkdownIt("commonmark")
-    (box,) = markdown.parse(failure(log))
+    (box,) = markdown.parse(render("failure.md.j2", log=log))
     assert box.info == "{danger}"
     *sentence, traceback = markdown.parse(box.content)
     assert [token.type for token in sentence] == ["paragraph_open", "inline", "paragraph_close"]

@@ -105,7 +105,8 @@ class Shortcut:
 def _signs(rows: pd.DataFrame) -> pd.Series[float]:
     """The sign of each difference that is significant in its set, and nought for the others."""
     corrected = rows.groupby("set", sort=False)["p"].transform(holm)
-    return np.sign(rows["first_score"] - rows["second_score"]).where(corrected < 0.05, 0.0)
+    apart: pd.Series[float] = rows["first_score"] - rows["second_score"]
+    return apart.map(np.sign).where(corrected < 0.05, 0.0)
 
 
 class _Once:

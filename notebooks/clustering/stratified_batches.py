@@ -519,10 +519,10 @@ page.answer(f"NDCG@10 points over shuffled batches, {kind}: {gains_of}{chance}."
 # passages score highest, and batches of one source lowest. {doc}`../results/controls` has clusters
 # within a source; beside batches of that source no difference shows.
 #
-# Without layers clusters of passages gain 0.6 [0.3, 1.0] points over 15 seeds at `hours`. Single
-# seeds differ by as much, so that a single run of each arm, which is what the paper has, cannot
-# distinguish the change from chance. The paper's larger clusters tend to be its denser ones. Ours,
-# of several sources, are the looser ones by word counts.
+# Without layers clusters of passages gain about half a point over the seeds of `hours` that test
+# it. Single seeds differ by as much, so that a single run of each arm, which is what the paper has,
+# cannot distinguish the change from chance. The paper's larger clusters tend to be its denser ones.
+# Ours, of several sources, are the looser ones by word counts.
 #
 # ## What differs from the paper's setting
 #

@@ -320,8 +320,8 @@ for scale, rows in by_scale.items():
     ]
     readings += of_origin
     crops = added_lean["crops", scale]
-    orders = crops.index.get_level_values("order").nunique()
-    what = f"{rows['documents'].max():.0f} docstrings, segments in {orders} orders"
+    count = crops.index.get_level_values("order").nunique()
+    what = f"{rows['documents'].max():.0f} docstrings, segments in {count} orders"
     found = claims.measure_runs(ORIGIN, crops, what, scale=scale)
     if scale == profile or all(one.passed for one in of_origin):
         lead[ORIGIN] = found
@@ -412,14 +412,14 @@ page.answer(
 #
 # The paper's model begins as T5-base, which had never been an embedder. MiniLM had been trained as
 # one by others, so even the chain with "nothing before it" knows what makes two texts similar. With
-# new positions, before any stage, it finds nearly as much as with its own (MRR@100 0.18 against
-# 0.20), though BM25 finds far more (0.69). The language modelling of our chains is masked
-# modelling, for 120 steps at `laptop` instead of 49,152. Crops take 150 steps there instead of an
-# epoch of MS MARCO, an episode 54 instead of two epochs, and there are at most three. Each query
-# has one hard negative, below the labelled document, instead of nine. A first record with at most a
-# third of the steps failed the gate; the steps of crops were then chosen by the MRR of one seed
-# (10), which tests no claim on MRR and whose bias had not been looked at. A docstring often repeats
-# its summary early, so fine-tuning may teach a bias, as the paper supposes of MS MARCO.
+# new positions, before any stage, it finds nearly as much as with its own, though BM25 finds far
+# more (the first table). The language modelling of our chains is masked modelling, for 120 steps at
+# `laptop` instead of 49,152. Crops take 150 steps there instead of an epoch of MS MARCO, an episode
+# 54 instead of two epochs, and there are at most three. Each query has one hard negative, below the
+# labelled document, instead of nine. A first record with at most a third of the steps failed the
+# gate; the steps of crops were then chosen by the MRR of one seed (10), which tests no claim on MRR
+# and whose bias had not been looked at. A docstring often repeats its summary early, so fine-tuning
+# may teach a bias, as the paper supposes of MS MARCO.
 #
 # The language model restores little beyond frequent words and the neighbours of the span, so a bias
 # that only a good one has would not show. Every window's first span has the first sentinel, which

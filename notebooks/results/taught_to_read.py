@@ -370,7 +370,8 @@ page.answer(
 # documents share, and in a forum or a field of research that may be the subject. BM25 gains from
 # the right document frequencies on most of the sources, and the readers do not obtain that gain. On
 # nine judged collections gains had seemed to follow word counts ({doc}`does_reading_help`); with
-# three times as many sets the correlation is −0.03, and could lie anywhere from −0.4 to 0.4.
+# three times as many sets the correlation is about zero, and its interval leaves room for either
+# sign.
 #
 # Of the ready reader neither gain nor harm is certain: with a hundred queries per collection or
 # fewer, a harm of 0.3 points can be neither shown nor ruled out. So `cde.Index` searches with plain

@@ -307,7 +307,7 @@ for name in FRESH:
 from cde_book.records import records_at_other_profiles, rows_of_record
 from cde_book.run_mode import this_run
 from cde_studies.dwell.pretrained_stages import share_of_bm25
-from cde_studies.dwell.tables import tested_seeds
+from cde_studies.dwell.tables import of_planned_seeds, tested_seeds
 
 # chains of pretrained layers, from another chapter
 ONCE, OFTEN = "masked, crops, tuned", "masked, crops, tuned again"
@@ -322,7 +322,7 @@ if record := rows_of_record("training_stages-pretrained", settings.profile):
     what = f"{record.settings['episodes']} episodes against 1; pretrained layers, pydocs"
     claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, decides)
 for scale, longer in records_at_other_profiles("training_stages-long", profile, this_run()).items():
-    rows = longer.rows.query("not seed >= 5")  # as many as are planned
+    rows = of_planned_seeds(longer.rows)
     lost = rows.pivot_table("lost", "seed", "chain")
     share, weaker = share_of_bm25(rows, (ONCE, OFTEN))
     readings.append(claims.gate("above-floor", share, f"{weaker}, MRR@100, {scale}", scale))

@@ -280,7 +280,7 @@ from cde_book import gates
 from cde_book.records import records_at_other_profiles, rows_of_record
 from cde_book.run_mode import this_run
 from cde_studies.dwell.pretrained_stages import share_of_bm25
-from cde_studies.dwell.tables import decline_by_order, lack_of_decline
+from cde_studies.dwell.tables import decline_by_order, lack_of_decline, of_planned_seeds
 
 FALLS, AVERAGE = "dwell-fig3-similarity-falls", "dwell-fig3-average-pooling"
 BEFORE, PERSISTS = "dwell-fig5-no-bias-before", "dwell-s5-bias-persists"
@@ -292,7 +292,7 @@ records |= records_at_other_profiles("training_stages-long", profile, this_run()
 for scale, record in records.items():
     if record is None:
         continue
-    rows = record.rows.query("not seed >= 5") if scale != profile else record.rows  # as planned
+    rows = of_planned_seeds(record.rows) if scale != profile else record.rows
     lean, orders = decline_by_order(rows), rows["order"].nunique()
     before = claims.gate(
         "no-decline-before", lack_of_decline(rows, START), f"{START}, shuffled, {scale}", scale

@@ -138,7 +138,7 @@ plots.table(pd.DataFrame(lines).T.rename_axis("stages"))
 from cde.intervals import table_interval
 from cde_book.differences import sweeps_at_profiles
 from cde_studies.dwell.pretrained_stages import pretrained_stages, rows_of_compared, rows_of_orders
-from cde_studies.dwell.tables import decline_by_order, lack_of_decline
+from cde_studies.dwell.tables import decline_by_order, lack_of_decline, of_planned_seeds
 
 further = range(numbers[-1] + 1, numbers[-1] + 1 + settings.more_trainings)
 key = {"seed": further[0], "seeds": len(further), "orders": settings.orders}
@@ -158,7 +158,7 @@ longer = at_length(pretrained_stages("day"), "day") if long_run else None
 if profile == "smoke":  # a rehearsal
     longer = at_length(stages, profile)
 by_scale = {profile: in_orders} | {
-    scale: one.rows.query("not seed >= 5")  # five seeds are planned; a later one would test nothing
+    scale: of_planned_seeds(one.rows)
     for scale, one in sweeps_at_profiles("training_stages-long", in_orders, longer).items()
     if scale != profile
 }

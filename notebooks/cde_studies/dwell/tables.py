@@ -120,6 +120,13 @@ def rows_by_segment(similar: Similarities) -> list[dict[str, Any]]:
     return rows
 
 
+def of_planned_seeds(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the chains on long documents (`training_stages-long`) without those of seeds beyond
+    the five that are planned: one that is added after a look would test nothing.
+    """
+    return rows.query("not seed >= 5")
+
+
 def tested_seeds(seeds: Iterable[int], profile: str) -> list[int]:
     """Those seeds of the chains of pretrained layers (`cde_studies.dwell.pretrained_stages`) that
     test a claim.

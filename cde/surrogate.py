@@ -157,27 +157,43 @@ class VectorStore:
 
     def _whole(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """Do something with the file; if that finds it damaged, set it aside, and do it again."""
-        for last in (False, True):
+        made_again = False
+        while True:
             try:
                 return work(self._open())
             except (sqlite3.DatabaseError, UnicodeDecodeError, _Unfit) as error:
                 code = getattr(error, "sqlite_errorcode", None) or sqlite3.SQLITE_CORRUPT
-                if code & 0xFF == sqlite3.SQLITE_BUSY or last:
+                if code & 0xFF == sqlite3.SQLITE_BUSY:
                     raise
+                if self._replaced():  # whatever the error says, it is of a file that is gone
+                    self._close()
+                    continue
                 if code & 0xFF in _DISK and code != _SHORT:
                     raise disk_error(self.path, _DISK[code & 0xFF], str(error)) from error
+                if made_again:
+                    raise
                 self._set_aside(str(error))
-        raise AssertionError
+                made_again = True
 
     def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = connection = sqlite3.connect(self.path, timeout=120)
+        while self._connection is None:
+            there = self._opened = _inode(self.path)
+            connection = sqlite3.connect(self.path, timeout=120)
+            self._opened = _inode(self.path)
+            if there not in (-1, self._opened):  # set aside in between: which one is open?
+                connection.close()
+                continue
+            self._connection = connection
             connection.text_factory = bytes  # a damaged row may claim to hold text
             connection.execute(f"PRAGMA page_size = {_PAGE}")  # of a new file; no other heeds it
-            self._opened = _inode(self.path)
             connection.execute(_TABLE)  # where another process was not faster
-            self._opened = _inode(self.path)
         return self._connection
+
+    def _replaced(self) -> bool:
+        """Whether another process has set aside the file that is open here."""
+        with contextlib.suppress(OSError), FileLock(f"{self.path}.lock"):
+            pass  # one that is at it
+        return self._opened != _inode(self.path)
 
     def _set_aside(self, reason: str) -> None:
         self._close()

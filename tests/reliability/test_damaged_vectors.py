@@ -10,6 +10,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,6 +165,50 @@ with VectorStore("model", 16) as kept:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode and f"OSError: cannot write {path}" in done.stderr.splitlines()[-1]
     healed()
+
+
+def replaced(path: Path) -> None:
+    """What another process does that finds the file damaged, and is quick about it."""
+    path.rename(path.with_name(f"{path.name}.damaged-9"))
+    filled()
+
+
+def test_the_file_that_replaced_a_damaged_one_is_not_set_aside(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, connect = filled(), sqlite3.connect
+    path.write_bytes(path.read_bytes()[:5000])
+
+    def slow(*given: Any, **options: Any) -> sqlite3.Connection:
+        monkeypatch.setattr(sqlite3, "connect", connect)
+        connection: sqlite3.Connection = connect(*given, **options)
+        replaced(path)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", slow)
+    vectors, messages = called()
+    assert (vectors == VECTORS).all() and messages == []
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY])
+def test_an_error_of_a_file_that_another_process_replaced_is_not_the_disks(
+    private_cache: Path, code: int
+) -> None:
+    path = filled()
+    files = []
+
+    def fails_at_first(connection: sqlite3.Connection) -> int:
+        files.append(path.stat().st_ino)
+        if len(files) > 1:
+            return connection.execute("SELECT count(*) FROM vectors").fetchone()[0]  # type: ignore[no-any-return]
+        replaced(path)
+        error = sqlite3.OperationalError("as SQLite words it")
+        error.sqlite_errorcode = code
+        raise error
+
+    with VectorStore("model", 16) as kept:
+        assert kept._whole(fails_at_first) == len(TEXTS)
+    assert len(set(files)) == 2
 
 
 @pytest.mark.slow

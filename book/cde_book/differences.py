@@ -19,7 +19,6 @@ from cde_book.account import account
 from cde_book.markup import Box
 from cde_book.page import show_source
 from cde_book.records import records_at_other_profiles
-from cde_book.run_mode import this_run
 from cde_studies.sweeps import Sweep
 
 #: name → what is compared, with what: arguments of `Sweep.score`
@@ -33,7 +32,7 @@ def sweeps_at_profiles(
     rows of a long run that was made just now.
     """
     found = {account.profile: Sweep(rows)}
-    for profile, record in records_at_other_profiles(name, account.profile, this_run()).items():
+    for profile, record in records_at_other_profiles(name, account.profile).items():
         found[profile] = Sweep(record.rows)
         show_source(f"{profile}: {record.note}")
     return found if at_day is None else found | {"day": Sweep(at_day)}

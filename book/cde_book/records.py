@@ -34,7 +34,7 @@ from cde.provenance import commit, libraries, now
 from cde.storage import atomic_path, cache_folder, content_hash, read_json, write_json
 from cde_book.account import account
 from cde_book.checkout import project_root
-from cde_book.run_mode import PLAIN, RunMode
+from cde_book.run_mode import PLAIN, RunMode, this_run
 
 #: columns of time, which no proof can hold
 TIMES = ("seconds", "step_seconds")
@@ -135,11 +135,13 @@ def _apart(made: Mapping[str, Any], wanted: Mapping[str, Any], besides: Sequence
 
 
 def records_at_other_profiles(
-    name: str, profile: str, mode: RunMode = PLAIN
+    name: str, profile: str, mode: RunMode | None = None
 ) -> dict[str, Recorded]:
-    """The records of an experiment at other profiles, to be drawn beside the reader's numbers."""
+    """The records of an experiment at other profiles, to be drawn beside the reader's numbers; none
+    in a fresh run.
+    """
     others = [path for path in committed(name) if path.parent.name not in (profile, "smoke")]
-    records = {path.parent.name: _read(path, None, mode) for path in others}
+    records = {path.parent.name: _read(path, None, mode or this_run()) for path in others}
     return {place: record for place, record in records.items() if record is not None}
 
 

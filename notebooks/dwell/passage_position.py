@@ -305,7 +305,6 @@ for name in FRESH:
 
 # %%
 from cde_book.records import records_at_other_profiles, rows_of_record
-from cde_book.run_mode import this_run
 from cde_studies.dwell.pretrained_stages import share_of_bm25
 from cde_studies.dwell.tables import of_planned_seeds, tested_seeds
 
@@ -321,7 +320,7 @@ if record := rows_of_record("training_stages-pretrained", settings.profile):
     decides = readings[-1].passed
     what = f"{record.settings['episodes']} episodes against 1; pretrained layers, pydocs"
     claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, decides)
-for scale, longer in records_at_other_profiles("training_stages-long", profile, this_run()).items():
+for scale, longer in records_at_other_profiles("training_stages-long", profile).items():
     rows = of_planned_seeds(longer.rows)
     lost = rows.pivot_table("lost", "seed", "chain")
     share, weaker = share_of_bm25(rows, (ONCE, OFTEN))

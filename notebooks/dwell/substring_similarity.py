@@ -278,7 +278,6 @@ plots.show(
 # %%
 from cde_book import gates
 from cde_book.records import records_at_other_profiles, rows_of_record
-from cde_book.run_mode import this_run
 from cde_studies.dwell.pretrained_stages import share_of_bm25
 from cde_studies.dwell.tables import decline_by_order, lack_of_decline, of_planned_seeds
 
@@ -288,7 +287,7 @@ role = "test" if settings.parts == 10 else "exploratory"  # the claims name tent
 START, STAGES = "masked", {FALLS: "masked, crops", PERSISTS: "masked, crops, tuned"}
 added, readings = {}, []  # what the stages add, by claim
 records = {profile: rows_of_record("training_stages-orders", profile)}
-records |= records_at_other_profiles("training_stages-long", profile, this_run())
+records |= records_at_other_profiles("training_stages-long", profile)
 for scale, record in records.items():
     if record is None:
         continue

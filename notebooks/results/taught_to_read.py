@@ -86,6 +86,7 @@ from cde.data import is_available
 from cde.intervals import run_interval, table_interval
 from cde_book.differences import difference, sweeps_at_profiles
 from cde_book.records import records_at_other_profiles
+from cde_book.run_mode import this_run
 from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.intervals import correlation_interval
 from cde_studies.results import context_sources
@@ -120,7 +121,7 @@ def at_each_profile(name, arms, contexts, *lessons, at_laptop=True):
     if long_run:
         hours = taught_recipe("hours", settings, *lessons)
         page.experiment(name, partial(test, hours), key, hours, profile="hours")
-    if profile == "laptop" and not at_laptop:
+    if profile == "laptop" and not at_laptop and not this_run().fresh:
         recorded = records_at_other_profiles(name, profile)
         return {of: Sweep(one.rows) for of, one in recorded.items()}
     here = taught_recipe(profile, settings, *lessons)

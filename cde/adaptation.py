@@ -102,8 +102,12 @@ class Shift:
         return content_hash(parts if self.weights is None else [*parts, self.weights.tobytes()])
 
     def of(self, vectors: Vectors, role: Role) -> Vectors:
-        """Vectors of queries or of documents, shifted, of length 1."""
+        """Vectors of queries or of documents, shifted, of length 1; one that equals the mean, of
+        which nothing would be left, stays as it is.
+        """
         moved = vectors - (self.queries if role == "query" else self.documents)
+        alike = np.linalg.norm(moved, axis=1) <= 1e-6 * np.linalg.norm(vectors, axis=1)
+        moved[alike] = vectors[alike]
         return unit(moved if self.weights is None else moved @ self.weights)
 
 
@@ -168,6 +172,10 @@ class AdaptedEncoder(SentenceMethods):
     @property
     def expected(self) -> str:
         """What to expect of it on this corpus, by the rule of the chapter `training_free`."""
+        if not (self.shift.queries.any() or self.shift.documents.any()):
+            return (
+                "none: the corpus is unlike those the reader was fitted on, so it is left as it was"
+            )
         reader = linear_reader()
         if reader.encoder != getattr(self.encoder, "name", None):
             return "no gain was measured with this encoder: compare it with the plain one on yours"

@@ -189,14 +189,15 @@ def _sync(options: argparse.Namespace) -> None:
 
 
 def _search(options: argparse.Namespace) -> None:
-    several = len(options.query) > 1
+    queries = list(dict.fromkeys(options.query))
+    several = len(queries) > 1
     index = corpus.Index.load(options.folder)
-    found = index.search(options.query, options.depth, words=options.words)
+    found = index.search(queries, options.depth, words=options.words)
     if options.json:
         rows = (found if several else found.drop(columns="query")).to_dict(orient="records")
         print(json.dumps(rows, indent=1, ensure_ascii=False))
         return
-    for query in options.query:
+    for query in queries:
         if several:
             print(f"\n{_plain(query)}")
         some = found[found["query"] == query]
@@ -219,7 +220,7 @@ def _add(options: argparse.Namespace) -> None:
 
 def _remove(options: argparse.Namespace) -> None:
     corpus.Index.load(options.folder).remove(options.id)
-    print(f"{len(options.id):,} removed")
+    print(f"{len(set(options.id)):,} removed")
 
 
 def _list(options: argparse.Namespace) -> None:

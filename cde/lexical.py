@@ -119,7 +119,8 @@ class BM25:
 
     def __init__(self, documents: Sequence[str] = (), k1: float = 0.9, b: float = 0.4) -> None:
         documents = checked_texts(documents, "documents")
-        if checked_number(k1, "k1") < 0 or not 0 <= checked_number(b, "b") <= 1:
+        k1, b = checked_number(k1, "k1"), checked_number(b, "b")
+        if k1 < 0 or not 0 <= b <= 1:
             raise ValueError(f"k1 must be 0 or more, and b must be 0 to 1; they are {k1} and {b}")
         self.k1, self.b = k1, b
         self._documents = documents

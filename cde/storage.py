@@ -26,14 +26,16 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import platformdirs
 from filelock import FileLock, Timeout
+
+Content = TypeVar("Content")
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _MOUNTS = Path("/proc/self/mounts")
@@ -274,13 +276,25 @@ def write_json(path: Path | str, values: Mapping[str, Any]) -> None:
 
 def read_json(path: Path, since: str = "") -> dict[str, Any] | None:
     """The values that `write_json` wrote; None where there are none."""
-    try:
-        return unsigned(json.loads(path.read_text(encoding="utf-8")), since)
-    except FileNotFoundError:
-        return None
-    except (ValueError, RecursionError) as error:
-        set_aside(path, str(error))
-        return None
+    return _read_whole(path, lambda written: unsigned(json.loads(written.decode()), since))
+
+
+def _read_whole(path: Path, read: Callable[[bytes], Content]) -> Content | None:
+    """What a function makes of a file; one that it refuses is set aside, unless another process
+    has put a new one in its place already, which is read then.
+    """
+    while True:
+        try:
+            with path.open("rb") as file:
+                written, read_one = file.read(), os.fstat(file.fileno()).st_ino
+        except FileNotFoundError:
+            return None
+        try:
+            return read(written)
+        except (ValueError, RecursionError) as error:
+            if not path.exists() or path.stat().st_ino == read_one:
+                set_aside(path, str(error))
+                return None
 
 
 def write_sealed(path: Path | str, data: bytes) -> None:
@@ -292,13 +306,13 @@ def write_sealed(path: Path | str, data: bytes) -> None:
 
 def read_sealed(path: Path) -> bytes | None:
     """The bytes that `write_sealed` wrote; None where there are none."""
-    try:
-        written = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    if (data := unsealed(written)) is None:
-        set_aside(path, "its sha256 is not that of its content")
-    return data
+
+    def read(written: bytes) -> bytes:
+        if (data := unsealed(written)) is None:
+            raise ValueError("its sha256 is not that of its content")
+        return data
+
+    return _read_whole(path, read)
 
 
 def unsealed(written: bytes) -> bytes | None:

@@ -24,7 +24,7 @@ import platform
 import random
 import sqlite3
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -69,6 +69,7 @@ _TABLE = (
     "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB, checksum BLOB) "
     "WITHOUT ROWID"
 )
+_SELECT = "SELECT key, vector, checksum FROM vectors"
 _INSERT = "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)"
 _COMPUTE = ("torch", "transformers", "tokenizers", "sentence-transformers")
 _DISK = {
@@ -147,9 +148,7 @@ class VectorStore:
         for start in range(0, len(keys), 500):
             some = keys[start : start + 500]
             marks = ",".join("?" * len(some))
-            for row in connection.execute(
-                f"SELECT key, vector, checksum FROM vectors WHERE key IN ({marks})", some
-            ):
+            for row in connection.execute(f"{_SELECT} WHERE key IN ({marks})", some):
                 if not self._is_whole(*row):
                     raise _Unfit("a vector is not what was written")
                 found[row[0]] = np.frombuffer(row[1], np.float32)
@@ -212,9 +211,17 @@ class VectorStore:
             contextlib.closing(sqlite3.connect(damaged)) as source,
         ):
             source.text_factory = bytes
-            rows = source.execute("SELECT key, vector, checksum FROM vectors")
+
+            def whole() -> Iterator[tuple[Any, ...]]:
+                for order in ("ASC", "DESC"):  # from both ends, up to what cannot be read
+                    with contextlib.suppress(sqlite3.Error, ValueError):
+                        yield from filter(
+                            lambda row: self._is_whole(*row),
+                            source.execute(f"{_SELECT} ORDER BY key {order}"),
+                        )
+
             with self._open() as connection:
-                connection.executemany(_INSERT, (row for row in rows if self._is_whole(*row)))
+                connection.executemany(_INSERT, whole())
 
     def _close(self) -> None:
         if self._connection is not None:

@@ -220,7 +220,9 @@ def group_numbers(groups: Any, name: str, count: int | None = None) -> NDArray[n
             )
     if len({isinstance(value, str) for value in items}) > 1:
         raise ValueError(f"{name} must be all strings or all numbers; both were given")
-    return np.asarray(np.unique(np.asarray(items), return_inverse=True)[1], dtype=np.int64)
+    # not as NumPy's own types, to which numbers above 2^53 may be equal
+    order = {one: number for number, one in enumerate(sorted(set(items)))}
+    return np.array([order[one] for one in items], dtype=np.int64)
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

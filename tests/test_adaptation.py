@@ -54,6 +54,11 @@ def test_what_is_taken_off_is_the_mean_of_each_side() -> None:
     assert np.allclose(encoder.encode_queries(ASKED), unit(queries - queries.mean(0)), atol=1e-6)
 
 
+def test_a_text_that_is_the_mean_itself_can_still_be_searched() -> None:
+    encoder = adapted(Fixed(), CORPUS, ASKED[:1], strength=0)
+    assert np.allclose(encoder.encode_queries(ASKED[:1]), Fixed().encode_queries(ASKED[:1]))
+
+
 @given(st.integers(2, 6), st.floats(0, 2), st.floats(0, 1), st.integers(0, 1000))
 def test_tempering_turns_with_the_vectors_and_keeps_no_unit(
     dim: int, strength: float, shrunk: float, seed: int

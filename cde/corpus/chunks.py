@@ -61,7 +61,9 @@ def limit_of(encoder: Any) -> Limit | None:
         return limit_of(encoder.sentence_model)
     if hasattr(encoder, "max_seq_length"):  # a SentenceTransformer
         prompts = getattr(encoder, "prompts", None) or {}
-        return _limit(encoder.tokenizer, encoder.max_seq_length, prompts.get("document", ""))
+        names = ("document", "passage", "corpus")  # the first of them stands before documents
+        prompt = next((prompts[name] for name in names if name in prompts), "")
+        return _limit(encoder.tokenizer, encoder.max_seq_length, prompt)
     # bound to a corpus, shifted, or called like a SentenceTransformer
     return limit_of(getattr(encoder, "model", None) or getattr(encoder, "encoder", None))
 
@@ -123,7 +125,8 @@ def _cut(text: str, limit: Limit) -> list[Passage]:
     start = 0
     for section in _pieces(text, _CUTS[0]):
         head = _HEADING.match(section)
-        heading = head.group().split("\n")[0].strip("# ").strip() if head else ""
+        line = head.group().split("\n")[0] if head else ""
+        heading = re.sub(r"^#+ +|\s+#+\s*$", "", line).strip()
         for offset, part in _joined(_small(section, limit, 1), limit):
             found.append(Passage(start + offset, heading, part))
         start += len(section)

@@ -101,6 +101,8 @@ def record_of(encoder: Model) -> dict[str, Any]:
         precise = copy.copy(encoder)  # one hash for bfloat16 and float32
         precise.precision = "float32"
         precise.__dict__.pop("fingerprint", None)
+        if encoder.name != "minilm" and not here.is_dir():  # the model itself is hashed
+            precise.__dict__["sentence_model"] = encoder.sentence_model
         return record | {
             "kind": "surrogate",
             "model": str(here.resolve()) if here.is_dir() else encoder.name,

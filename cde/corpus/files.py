@@ -18,6 +18,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import chain
@@ -27,8 +28,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pandas as pd
-import pyarrow
-from pyarrow import parquet
+from pyarrow import ArrowException, parquet
 
 from cde.corpus.table import Document
 from cde.data import RetrievalSet
@@ -122,8 +122,12 @@ def _documents_of(texts: Any, columns: Mapping[str, str] | None, following: int)
 
 def _rest(row: Mapping[Any, Any], read: Iterable[str]) -> dict[str, Any]:
     """What else a document's row says: its metadata, as far as JSON can hold it."""
-    plain = (str, int, float, bool, list, dict)
-    return {str(k): v for k, v in row.items() if k not in read and isinstance(v, plain) and v == v}
+    found = {}
+    for name, value in row.items():
+        if name not in read and isinstance(value, str | int | float | bool | list | dict):
+            with suppress(TypeError, ValueError, RecursionError):  # no number, or of another type
+                found[str(name)] = json.loads(json.dumps(value, allow_nan=False))
+    return found
 
 
 def _of_table(
@@ -168,6 +172,10 @@ class LeftOut(NamedTuple):
         return f"{self.place} ({self.reason})"
 
 
+#: the beginning of a reason: what there is in the file is unknown
+UNREADABLE = "cannot be read"
+#: what a damaged file, or one with values that Python lacks, raises
+_DAMAGED = (OSError, EOFError, KeyError, OverflowError, ValueError, zlib.error, ArrowException)
 #: what there is in a file
 _Found = Iterator[Document | LeftOut]
 
@@ -262,7 +270,8 @@ class Source:
 def read_source(source: Source, root: Path | str = "") -> tuple[list[Document], list[LeftOut]]:
     """Documents of a folder or file, as `Index.from_folder` says; and what was left out, each with
     its reason. Ids are paths below a root, by default the folder. A row of a table without an id is
-    named by its file and a hash of its content.
+    named by its file and a hash of its text; of unlike rows with one text, the later ones by a hash
+    of all that they hold.
     """
     if not source.path:
         raise ValueError("this index was not built of a folder or file: give the source")
@@ -276,7 +285,8 @@ def read_source(source: Source, root: Path | str = "") -> tuple[list[Document], 
         files = [path]
     else:
         raise ValueError(f"{path} cannot be read: accepted are {_ACCEPTED}, or a folder")
-    root = root or (path if path.is_dir() else path.parent)
+    root = Path(root or path)
+    root = root if root.is_dir() else root.parent
     columns = Columns.chosen(source.columns)
     found: dict[str, tuple[Document, Path]] = {}
     for file in progress(files, f"reading {len(files):,} files", unit="files"):
@@ -284,7 +294,12 @@ def read_source(source: Source, root: Path | str = "") -> tuple[list[Document], 
         for some in _documents(file, relative, columns):
             if isinstance(some, LeftOut):
                 left_out.append(some)
-            elif some.id not in found:
+                continue
+            unlike = some.id in found and some.metadata != found[some.id][0].metadata
+            if unlike and some.id == _named(relative, some.text):
+                more = json.dumps(some.metadata, sort_keys=True)
+                some = replace(some, id=_named(relative, some.text, more))
+            if some.id not in found:
                 found[some.id] = some, file
             elif found[some.id] == (some, file):
                 left_out.append(LeftOut(relative, "a row that is there already"))
@@ -329,7 +344,7 @@ def _files(folder: Path, left_out: list[LeftOut]) -> list[Path]:
         left_out.append(LeftOut(place, reason))
 
     def unreadable(error: OSError) -> None:
-        leave_out(str(error.filename), f"cannot be read: {error.strerror}")
+        leave_out(str(error.filename), f"{UNREADABLE}: {error.strerror}")
 
     found = []
     inside = folder.resolve()
@@ -370,13 +385,13 @@ def _documents(file: Path, relative: str, columns: Columns) -> _Found:
         for one in read(file, relative, columns):
             found += 1
             yield one
-    except (OSError, EOFError, zlib.error, pyarrow.ArrowException, UnicodeDecodeError) as error:
+    except _DAMAGED as error:
         after = f" after {found:,} rows" if found else ""
         if isinstance(error, UnicodeDecodeError):
             yield LeftOut(relative, f"not UTF-8 at byte {error.start}{after}")
         else:
             said = getattr(error, "strerror", None) or str(error).partition("\n")[0][:120]
-            yield LeftOut(relative, f"cannot be read{after}: {said}")
+            yield LeftOut(relative, f"{UNREADABLE}{after}: {said}")
     else:
         if not found:
             yield LeftOut(relative, "empty")
@@ -409,8 +424,13 @@ def _of_row(row: Mapping[str, Any], place: str, columns: Columns) -> Document | 
         return LeftOut(place, f'no string in "{columns.title}"')
     if problem := _too_large(len(text.encode())) if text else "empty":
         return LeftOut(place, problem)
-    name = name or f"{place.rpartition(':')[0]}#{content_hash([text], 12)}"
+    name = name or _named(place.rpartition(":")[0], text)
     return Document(name, text, _rest(row, columns.read))
+
+
+def _named(relative: str, *content: str) -> str:
+    """An id for a row that has none."""
+    return f"{relative}#{content_hash(content, 12)}"
 
 
 def _json_rows(file: Path, relative: str, columns: Columns) -> _Found:

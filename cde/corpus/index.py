@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,7 +21,14 @@ import pandas as pd
 from cde import retrieval  # whose parts are loaded on first use: a search by words needs no torch
 from cde.corpus.chunks import OnLong, limit_of, passages
 from cde.corpus.encoders import Model, checked_encoder, embedded, record_of, require_same, restored
-from cde.corpus.files import LeftOut, Source, named_documents, read_and_warn, read_source
+from cde.corpus.files import (
+    UNREADABLE,
+    LeftOut,
+    Source,
+    named_documents,
+    read_and_warn,
+    read_source,
+)
 from cde.corpus.table import (
     Document,
     Drift,
@@ -215,14 +223,15 @@ class Index:
         if dim is None:
             probe = [one.text for one in documents[:1]]
             dim = embedded(self.encoder, probe, "documents").shape[1]
-        self._table = Table(folder, self._record, dim, found=False)
+        chunked = self._on_long == "chunk"
+        self._table = Table(folder, self._record, dim, chunked, found=False)
         try:
             rows = self._read_rows()
         except ValueError as error:
             if before:
                 raise
             set_aside(folder / f"{self._table.name}.lance", str(error))
-            self._table = Table(folder, self._record, dim, found=False)
+            self._table = Table(folder, self._record, dim, chunked, found=False)
             rows = self._read_rows()
         if len(rows):  # of an encoder without a fingerprint the vectors are asked
             require_same(self._record, self.encoder, rows.texts, rows.vectors)
@@ -236,7 +245,12 @@ class Index:
             return Index.load(folder, self.encoder)
         self._table.keep(self.encoder)
         self._bring(documents, built=True, prune=True)
-        self._origin = Origin.of(self._read_rows().vectors)
+        rows = self._read_rows()
+        if not all(row.built for row in rows.passages):  # added since an earlier build
+            rows = Rows([row._replace(built=True) for row in rows.passages], rows.vectors)
+            self._table.overwrite(rows)
+            self._rows = rows
+        self._origin = Origin.of(rows.vectors)
         self._table.finish(self._settings())
         self._version = self._table.version
         return self
@@ -276,7 +290,8 @@ class Index:
                    "Index.build(texts, folder) makes an index of texts")
             )  # fmt: skip
         record = settings["encoder"]
-        table = Table(folder, record, settings["dim"], found=True)
+        chunked = settings["on_long"] == "chunk"
+        table = Table(folder, record, settings["dim"], chunked, found=True)
         index = cls.__new__(cls)
         try:
             if encoder is None:
@@ -309,7 +324,8 @@ class Index:
             return folder  # changes are written as they are made
         require_free(folder)
         with locked(folder):
-            table = Table(folder, self._record, rows.vectors.shape[1], found=False)
+            chunked = self._on_long == "chunk"
+            table = Table(folder, self._record, rows.vectors.shape[1], chunked, found=False)
             table.keep(self.encoder)
             table.overwrite(rows)
             table.finish(self._settings())
@@ -547,14 +563,13 @@ class Index:
 
     def add_from(self, path: Path | str, columns: Mapping[str, str] | None = None) -> Changes:
         """Add the documents of a folder or file. Below the folder that the index was built of they
-        have the same ids as there, and those that changed replace the earlier ones.
+        have the same ids and columns as there, and those that changed replace the earlier ones.
 
         Raises:
             ValueError: a document whose id another source's document has.
         """
-        root, given = self._source.path, Source.of(path, columns)
-        below = bool(root) and Path(given.path).is_relative_to(root)
-        documents, left_out = read_source(given, root if below else "")
+        given, below = self._source_at(path, columns)
+        documents, left_out = read_source(given, self._source.path if below else "")
         with self._alone():
             have = self._read_rows().documents
             clash = [one.id for one in documents if one.id in have and one != have[one.id]]
@@ -586,14 +601,18 @@ class Index:
 
     def sync(self, source: Any = None, columns: Mapping[str, str] | None = None) -> Changes:
         """Make the index equal to its source: what is new or changed is embedded, what is gone is
-        removed, and a text that has moved to another id keeps its vectors.
+        removed, and a text that has moved to another id keeps its vectors. While a file of the
+        source cannot be read, nothing is removed.
 
         Args:
             source: as for `build`; by default the folder or file that it was built of.
-            columns: as for `Index`.
+            columns: as for `Index`; by default those that it was built with.
 
         Raises:
             ValueError: no source, or one in which nothing can be read; an encoder that has changed.
+
+        Warns:
+            UserWarning: what cannot be read, so that nothing is removed.
 
         Example:
             >>> index = Index({"a": "red boats", "b": "a green house"})
@@ -601,21 +620,37 @@ class Index:
             1 added, 0 changed, 1 removed, 0 moved, 1 kept
         """
         left_out: list[LeftOut] = []
-        given = self._source if source is None else source
-        if isinstance(source, Path | str):
-            given = Source.of(source, columns)
-        if isinstance(given, Source):
+        given = None
+        if source is None or isinstance(source, Path | str):
+            given, _ = self._source_at(self._source.path if source is None else source, columns)
             documents, left_out = read_source(given)
         else:
-            documents = named_documents(given, None, columns)
+            documents = named_documents(source, None, columns)
+        unread = [one for one in left_out if one.reason.startswith(UNREADABLE)]
+        if unread:
+            warnings.warn(
+                f"nothing is removed, as {len(unread):,} of the source {UNREADABLE}, such as "
+                f"{unread[0]}",
+                stacklevel=2,
+            )
         with self._alone():
             self._require_unchanged_encoder()
-            done = self._bring(documents, prune=True)
-            if isinstance(given, Source):
+            done = self._bring(documents, prune=not unread)
+            if given is not None:
                 self._source = given
             if self._table is not None:
                 self._table.finish(self._settings())
         return Changes(**done, left_out=left_out)
+
+    def _source_at(
+        self, path: Path | str, columns: Mapping[str, str] | None
+    ) -> tuple[Source, bool]:
+        """A folder or file; whether it lies in the index's source, whose columns it then has."""
+        if path == "":
+            return Source(), False
+        own, given = self._source, Source.of(path, columns)
+        below = bool(own.path) and Path(given.path).is_relative_to(own.path)
+        return (replace(given, columns={**own.columns, **given.columns}) if below else given), below
 
     def _alone(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._table is None else locked(self._table.folder)
@@ -697,7 +732,7 @@ def _fitted(encoder: Any, documents: list[Document], sample_queries: Any) -> Mod
 
 
 def _as_json(metadata: Mapping[str, Any]) -> str:
-    return json.dumps(metadata, ensure_ascii=False) if metadata else ""
+    return json.dumps(metadata) if metadata else ""  # half a surrogate pair is escaped
 
 
 def _texts(rows: Rows) -> dict[str, str]:

@@ -105,11 +105,18 @@ class Rows:
     @cached_property
     def documents(self) -> dict[str, Document]:
         """The documents by id, put together from their passages."""
-        found: dict[str, Document] = {}
+        parts: dict[str, list[str]] = {}
+        last: dict[str, Row] = {}
         for row in self.passages:
-            before = found[row.id].text[: row.start] if row.start else ""
-            found[row.id] = Document(row.id, before + row.text, json.loads(row.metadata or "{}"))
-        return found
+            if row.place:  # passages overlap
+                before = last[row.id]
+                parts[row.id][-1] = before.text[: row.start - before.start]
+            parts.setdefault(row.id, []).append(row.text)
+            last[row.id] = row
+        return {
+            name: Document(name, "".join(texts), json.loads(last[name].metadata or "{}"))
+            for name, texts in parts.items()
+        }
 
     @cached_property
     def texts(self) -> list[str]:
@@ -226,10 +233,12 @@ def require_free(folder: Path) -> None:
 
 class Table:
     """The rows of an index in a folder, with vectors of length `dim` by the encoder of a record (of
-    BM25 0, which has none).
+    BM25 0, which has none); `chunked` where long documents are in passages.
     """
 
-    def __init__(self, folder: Path, record: Mapping[str, Any], dim: int, found: bool) -> None:
+    def __init__(
+        self, folder: Path, record: Mapping[str, Any], dim: int, chunked: bool, found: bool
+    ) -> None:
         try:
             import lancedb
         except ModuleNotFoundError as error:
@@ -242,7 +251,8 @@ class Table:
         self._schema = pa.schema(_COLUMNS | {"digest": pa.binary(16)} | vectors)
         #: where an encoder of one's own is kept
         self.encoder_folder = folder / f"encoder-{content_hash([str(record['fingerprint'])])}"
-        self.mark = content_hash([record["fingerprint"] or record["name"], str(dim)])
+        whole = [] if chunked else ["whole"]
+        self.mark = content_hash([record["fingerprint"] or record["name"], str(dim), *whole])
         self.name = f"rows-{self.mark}"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of lancedb's own deprecations
@@ -302,6 +312,8 @@ class Table:
             change = self._table.merge_insert(["ids", "places"]).when_matched_update_all()
             change = change.when_not_matched_insert_all()
             change.when_not_matched_by_source_delete(of_gone).execute(self._arrow(rows))
+        if self._table.version % 64 == 0:
+            self._table.optimize(cleanup_older_than=_KEPT_FOR)
 
     def overwrite(self, rows: Rows) -> None:
         """In one version: these rows come, all others go."""

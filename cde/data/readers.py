@@ -17,10 +17,12 @@ import json
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from cde.data.sets import (
     Pairs,
@@ -193,15 +195,18 @@ _DOCUMENT_COLUMNS = ("document", "positive", "answer", "passage", "text", "body"
 
 
 def notice_being_offline() -> None:
-    """Without a route to the Hub, let `datasets` look in its cache at once, not retry for 25 s."""
-    import datasets
+    """Without a route to the Hub, let libraries look in their cache at once, not retry for 25 s."""
     from huggingface_hub import constants
 
+    if getproxies().get("https"):  # then no address is reached but by the proxy
+        return
     address = urlsplit(constants.ENDPOINT)
     try:
         socket.create_connection((address.hostname or "", address.port or 443), timeout=5).close()
     except OSError:
-        datasets.config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = True
+        constants.HF_HUB_OFFLINE = True
+        if datasets := sys.modules.get("datasets"):
+            datasets.config.HF_HUB_OFFLINE = True
 
 
 def _dataset(

@@ -11,6 +11,7 @@ reads ("Q0"), document, rank, score and name. As in trec_eval the score counts, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -87,7 +88,7 @@ class Run:
         """A run file, gzipped or not; blanks or tabs between its fields.
 
         Raises:
-            ValueError: a line without six fields, a score that is not a number, or a document that
+            ValueError: a line without six fields, a score that is not finite, or a document that
                 stands twice under one query.
             FileNotFoundError: a path that is not that of a file.
         """
@@ -104,19 +105,21 @@ class Run:
             try:
                 value = float(score)
             except ValueError:
-                raise ValueError(f"{where}: the score is not a number: {shown(score)}") from None
+                value = math.nan
+            if not math.isfinite(value):
+                raise ValueError(f"{where}: the score is not a number: {shown(score)}")
             if document in (ranking := rankings.setdefault(query, {})):
                 raise ValueError(f"{where}: {shown(document)} stands twice under {shown(query)}")
             ranking[document] = value
         return cls(rankings, name)
 
     def write(self, path: Path | str) -> None:
-        """Write a run file, best documents first.
+        """Write a run file, best documents first; for a blank in the name stands "_".
 
         Raises:
-            ValueError: an id or a name with a blank in it, which the format cannot hold.
+            ValueError: an id with a blank in it, which the format cannot hold.
         """
-        tag = self.name.replace(" ", "_")
+        tag = "_".join(self.name.split()) or "run"
         with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
             for query, ranking in self.rankings.items():
                 for place, (document, score) in enumerate(best_first(ranking).items(), start=1):
@@ -128,7 +131,17 @@ class Run:
                     file.write(f"{query} Q0 {document} {place} {float(score)!r} {tag}\n")
 
     def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:
-        """The best `depth` documents of each of a set's queries: none, where the run has none."""
+        """The best `depth` documents of each of a set's queries: none, where the run has none.
+
+        Raises:
+            ValueError: it has none of them.
+        """
+        if not self.rankings.keys() & {*retrieval_set.query_ids}:
+            own, asked = next(iter(self.rankings)), retrieval_set.query_ids[0]
+            raise ValueError(
+                f"the run {self.name!r} ranks no query of the set: it has such as {shown(own)}, "
+                f"and the set such as {shown(asked)}"
+            )
         return {
             query: dict(islice(best_first(self.rankings.get(query, {})).items(), depth))
             for query in retrieval_set.query_ids

@@ -62,6 +62,8 @@ def test_a_text_is_cut_where_its_author_cut_it() -> None:
         ("Boats", "Yes. Old ones sink.\n\n"),
         ("Soup", "# Soup\nHot."),
     ]
+    (found,) = passages(["## C# ##\nOld ones sink. " * 3], minilm_limit(12))
+    assert {one.heading for one in found} == {"C#"}
 
 
 def test_what_stands_at_the_end_of_a_long_document_is_found() -> None:
@@ -94,6 +96,8 @@ def test_the_limit_of_every_encoder_is_known() -> None:
     assert own is not None and less is not None and less.tokens < own.tokens
     words = cde.Surrogate(max_tokens=16)
     assert limit_of(words.sentence_model) is not None and limit_of(cde.BM25()) is None
+    words.sentence_model.prompts = {"passage": "passage: "}
+    assert limit_of(words).tokens < 16, "what stands before documents takes room"  # type: ignore[union-attr]
     assert limit_of(object()) is None
 
 

@@ -183,6 +183,36 @@ def test_rows_without_ids_are_named_by_their_content(tmp_path: Path) -> None:
     assert hashed("table.csv", "c") in read_texts(tmp_path)[0]
 
 
+def test_rows_that_share_their_text_alone_are_documents_of_their_own(tmp_path: Path) -> None:
+    written([{"text": "c", "year": year} for year in "122"], tmp_path, ".csv")
+    documents, left_out = read_source(Source.of(tmp_path))
+    assert [one.metadata for one in documents] == [{"year": "1"}, {"year": "2"}]
+    assert documents[0].id == hashed("table.csv", "c") and len(left_out) == 1
+
+
+def test_metadata_are_what_json_can_hold(tmp_path: Path) -> None:
+    """So that they are no other the next time, and no document is embedded again."""
+    rows = [
+        {"text": "a", "when": [date(2020, 1, 1)], "by": {1: "x"}, "share": [float("nan")]},
+        {"text": "b", "author": "\ud800"},
+    ]
+    index = Index.build(rows, tmp_path / "index", encoder=cde.BM25())
+    assert [one.metadata for one in index] == [{"by": {"1": "x"}}, {"author": "\ud800"}]
+    assert index.sync(rows).kept == 2
+
+
+@pytest.mark.parametrize("names", [["text", "when"], ["text", "text"]])
+def test_a_table_that_python_cannot_hold_costs_itself_alone(
+    names: list[str], tmp_path: Path
+) -> None:
+    when = pyarrow.array([2**53], pyarrow.timestamp("ms"))  # far beyond the year 9999
+    table = pyarrow.Table.from_arrays([pyarrow.array(["a"]), when], names=names)
+    parquet.write_table(table, tmp_path / "odd.parquet")
+    (tmp_path / "note.txt").write_text("boats")
+    texts, left_out = read_texts(tmp_path)
+    assert texts == {"note.txt": "boats"} and "odd.parquet" in left_out[0]
+
+
 @pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet", ".txt"])
 def test_documents_above_the_limit_are_listed(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

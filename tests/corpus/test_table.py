@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -133,6 +135,32 @@ def test_a_folder_is_kept_in_step_for_as_long_as_it_changes(source: Path, tmp_pa
     assert Index.load(source / "my.index").ids == loaded.ids
 
 
+def test_an_index_of_one_file_has_that_file_once_and_its_columns(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("key,body\nk1,boats\nk2,trains\n")
+    columns = {"text": "body", "id": "key"}
+    index = Index.build(tmp_path / "rows.csv", tmp_path / "index", None, cde.BM25(), columns)
+    for done in (index.add_from(tmp_path / "rows.csv"), index.sync(tmp_path / "rows.csv")):
+        assert (done.added, done.changed, done.removed) == ([], [], [])
+    (tmp_path / "rows.csv").write_text("key,text\nk1,boats\n")
+    assert index.sync(columns={"text": "text"}).removed == ["k2"]
+    (tmp_path / "n.txt").write_text("a note")
+    note = Index.from_folder(tmp_path / "n.txt", cde.BM25())
+    assert note.add_from(tmp_path / "n.txt").added == [] and note.ids == ("n.txt",)
+
+
+def test_what_cannot_be_read_is_not_taken_for_gone(tmp_path: Path) -> None:
+    lines = "".join(
+        json.dumps({"id": str(row), "text": f"text {row}"}) + "\n" for row in range(500)
+    )
+    whole = gzip.compress(lines.encode())
+    (tmp_path / "rows.jsonl.gz").write_bytes(whole)
+    index = Index.from_folder(tmp_path, cde.BM25())
+    (tmp_path / "rows.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.warns(UserWarning, match="nothing is removed, as 1 of the source cannot be read"):
+        assert index.sync().removed == []
+    assert len(index) == 500
+
+
 # --- a build in parts
 
 
@@ -225,6 +253,21 @@ def test_another_index_is_replaced_only_when_told(tmp_path: Path, source: Path) 
         assert Index.load(place).texts == tuple(texts) == new.texts
     with pytest.raises(FileExistsError, match="holds other files"):
         Index.build(["a"], source, encoder=bi_encoder())
+
+
+def test_a_build_that_replaces_an_index_makes_what_a_first_one_makes(tmp_path: Path) -> None:
+    long = " ".join(f"word {number}" for number in range(200))
+    place = tmp_path / "index"
+    index = Index.build(["a", long], place, encoder=bi_encoder())
+    passages = len(index.vectors)
+    index.add(["b"])
+    again = Index.build(["a", long, "b"], place, encoder=bi_encoder(), replace=True)
+    assert len(again.vectors) == passages + 1
+    assert (again.status().drift.newer, again.status().drift.gone) == (0, 0)
+    whole = Index.build(["a", long, "b"], place, None, bi_encoder(), None, "truncate", replace=True)
+    assert len(whole.vectors) == len(Index.load(place).vectors) == 3
+    with pytest.raises(FileExistsError, match="holds another index"):
+        Index.build(["a", long, "b"], place, encoder=bi_encoder())
 
 
 # --- several at once

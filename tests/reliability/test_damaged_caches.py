@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -58,6 +59,22 @@ def test_no_flipped_bit_of_signed_json_comes_back_as_other_values(tmp_path: Path
             found = read_json(path, since="format")
         assert found == values if found is not None else len(told) == 1, bit
         path.with_name("values.json.damaged-1").unlink(missing_ok=True)
+
+
+def test_a_whole_file_that_came_in_a_damaged_ones_place_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, unsigned = tmp_path / "values.json", storage.unsigned
+    path.write_text("{}")
+
+    def slow(*given: Any) -> dict[str, Any]:
+        monkeypatch.setattr(storage, "unsigned", unsigned)
+        write_json(path, {"loss": 1})  # another process, meanwhile
+        return unsigned(*given)
+
+    monkeypatch.setattr(storage, "unsigned", slow)
+    assert read_json(path) == {"loss": 1}
+    assert not path.with_name("values.json.damaged-1").exists()
 
 
 def test_no_part_of_sealed_bytes_and_none_with_a_flipped_bit_comes_back(tmp_path: Path) -> None:

@@ -150,6 +150,19 @@ def test_a_disk_that_cannot_be_written_is_told_with_the_path_and_what_to_do(
     healed()
 
 
+def test_a_page_that_cannot_be_read_costs_its_own_vectors_alone(private_cache: Path) -> None:
+    texts = [str(number) for number in range(2000)]
+    vectors = np.ones((2000, 64), np.float32)
+    with VectorStore("model", 64) as kept:
+        kept.write(texts, vectors)
+    whole = kept.path.read_bytes()
+    page = 16_384 * (len(whole) // 16_384 // 2)
+    kept.path.write_bytes(whole[:page] + bytes(200) + whole[page + 200 :])
+    with VectorStore("model", 64) as kept, pytest.warns(DamageWarning):
+        known = kept.read(texts)
+    assert 1900 < len(known) < 2000
+
+
 def test_a_disk_that_fills_up_loses_nothing_that_was_kept(private_cache: Path) -> None:
     path = filled()
     code = f"""

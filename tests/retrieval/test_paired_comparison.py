@@ -98,6 +98,12 @@ def test_an_id_with_a_blank_is_not_written(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_of_other_queries_is_refused_and_not_scored_zero() -> None:
+    asked = RetrievalSet(["d"], ["red"], ["q1"], ["sky"], {"q1": {"d": 1}})
+    with pytest.raises(ValueError, match="ranks no query of the set: it has such as 'x'"):
+        cde.evaluate(Run({"x": {"d": 1.0}}), asked)
+
+
 def test_judgements_alone_do_not_do_for_a_system_that_searches() -> None:
     with pytest.raises(TypeError, match="judgements do for runs alone"):
         cde.compare(cde.BM25(), {"q": {"d": 1.0}}, {"q": {"d": 1}})

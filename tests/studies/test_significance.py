@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -57,7 +57,20 @@ def test_p_values_are_those_of_scipy() -> None:
     expected = stats.ttest_1samp(runs, 0.25).pvalue
     assert p_value(run_interval(runs), 0.25) == pytest.approx(expected)
     ahead = [True] * 7 + [False]
-    assert p_value(share_interval(ahead, "sets"), 0.5) == stats.binomtest(7, 8).pvalue
+    assert p_value(share_interval(ahead, "sets"), 0.5) == pytest.approx(
+        stats.binomtest(7, 8).pvalue
+    )
+
+
+@given(st.integers(1, 60), st.data(), st.floats(0.01, 0.99))
+def test_a_share_is_shown_by_its_interval_where_its_p_value_is_below_5_per_cent(
+    n: int, data: st.DataObject, bound: float
+) -> None:
+    count = data.draw(st.integers(0, n))
+    interval = share_interval([place < count for place in range(n)], "sets")
+    p, outside = p_value(interval, bound), not interval.low <= bound <= interval.high
+    assume(abs(p - 0.05) > 1e-9)
+    assert outside == (p < 0.05)
 
 
 def test_a_bootstrap_of_few_values_is_no_surer_than_students() -> None:

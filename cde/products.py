@@ -58,7 +58,9 @@ class Bfloat16Weight:
 
 
 def changes(weight: Tensor) -> tuple[int, int, int]:
-    """Numbers that change when a weight is trained on, loaded or moved."""
+    """Numbers that change when a weight is trained on, loaded or moved, or changed in place; not
+    when it is by `weight.data`, of which torch keeps no count.
+    """
     return _steps, weight.data_ptr(), 0 if weight.is_inference() else weight._version
 
 

@@ -116,6 +116,8 @@ def mine_hard_negatives(
         domains: of each pair; negatives come from the query's own.
         epsilon: documents that score at least the labelled one's score plus ε are false negatives.
 
+    Of a document that stands in several pairs, each copy counts.
+
     Raises:
         ValueError: a pair whose domain has too few documents that are not answers of its query.
 

@@ -238,8 +238,9 @@ class BatchSampler:
             sizes = list(map(len, self._rows))
             largest = sum(sizes) if self.cross_domains else max(sizes, default=0)
             raise ValueError(
-                f"not one batch of {batch_size} pairs can be filled: the largest domain has "
-                f"{largest:,} pairs. Take a smaller batch_size, or drop_last=False"
+                f"not one batch of {batch_size} pairs can be filled: the largest domain (or "
+                f"cluster, where each is batched alone) has {largest:,} pairs. Take a smaller "
+                "batch_size, larger clusters, or drop_last=False"
             )
         return [batches[i] for i in generator.permutation(len(batches))]
 

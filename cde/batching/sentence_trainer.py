@@ -1,7 +1,8 @@
 """Clustered batches, and their contexts, in the trainer of sentence-transformers.
 
 `clustered_batches` is for its trainer's `batch_sampler=`: clusters and batches (CDE §4.1) as
-`cde.train` makes them, on whatever device and after whatever interruption.
+`cde.train` makes them, on whatever device and after an interruption. (In several processes only
+after one at the end of an epoch: `accelerate` does not tell the sampler of a later one.)
 
 A contextual encoder is trained in the context of its own batch (CDE §4.2): J of the batch's
 documents, which the first stage embeds with a graph. A loss of that library embeds a batch column
@@ -81,7 +82,8 @@ class clustered_batches:
         cluster_size: mean pairs of a cluster; by default a batch's.
         order: which clusters share a batch: "tsp" for neighbours, or "random".
         domains: the source of each row, if there are several in one dataset: no batch mixes them.
-            The datasets of a `DatasetDict` are kept apart in any case.
+            The datasets of a `DatasetDict` are kept apart in any case. An `eval_dataset`, which the
+            trainer batches in the same way, must then have as many rows.
         surrogate: what embeds the texts to be clustered; by default MiniLM on their first 64
             tokens, as in `TrainConfig`.
         seed: of clusters and batches; by default the trainer's.

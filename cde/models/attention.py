@@ -86,7 +86,7 @@ def _attend(
     attend: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(
         implementation, _eager
     )
-    computed, device = query.dtype, query.device.type
+    computed, device = value.dtype, query.device.type  # a rotation may be in float32
     if not (computed == torch.bfloat16 and module.training and device == "cpu"):
         return attend(module, query, key, value, attention_mask, **options)
     # torch's backward pass takes two to four times as long in bfloat16 on a CPU

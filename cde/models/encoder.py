@@ -414,8 +414,8 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
     def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
         """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`.
 
-        Once `cde.models` is imported, `SentenceTransformer(folder)` reads them too, without a
-        context unless a batch brings documents of its own.
+        Once a class of `cde.models` is imported, `SentenceTransformer(folder)` reads them too,
+        without a context unless a batch brings documents of its own.
         """
         tensors = state_dict or self.state_dict()
         save_folder(save_directory, self.config, tensors, self.tokenizer, self.most_tokens)
@@ -467,7 +467,8 @@ class BiEncoder(PromptedEncoder, Encoder):
             precision: precision of `encode_queries` and `encode_documents`.
             settings: settings of `BiEncoderConfig`.
         """
-        check_settings(BiEncoderConfig, settings, ["layers", "attn_implementation", "device"])
+        beside = ["layers", "attn_implementation", "device", "precision"]
+        check_settings(BiEncoderConfig, settings, beside)
         backbone, tensors = backbone_weights(path_or_repository, layers, least=0)
         model = cls(BiEncoderConfig(backbone=backbone, **settings))
         fill(model.backbone, tensors, str(path_or_repository))

@@ -26,14 +26,13 @@ from cde.validation import unknown
 _HANDED_ON = {
     "_from_auto",
     "adapter_kwargs",
-    "cache_dir",
     "force_download",
-    "local_files_only",
     "proxies",
     "subfolder",
-    "token",
     "trust_remote_code",
 }
+#: what it takes to find a repository
+_HUB = ("cache_dir", "local_files_only", "token")
 
 
 class SentenceModel(PreTrainedModel):  # type: ignore[misc]
@@ -65,9 +64,10 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
         **others: Any,
     ) -> SentenceModel:
         """The encoder of a folder, in the context that it was saved with."""
+        hub = {name: others.pop(name) for name in _HUB if name in others}
         if strange := set(others) - _HANDED_ON:
-            raise ValueError(unknown(strange, {"attn_implementation", "dtype", "revision"}))
-        folder = fetch_folder(path_or_repository, revision)
+            raise ValueError(unknown(strange, {"attn_implementation", "dtype", "revision", *_HUB}))
+        folder = fetch_folder(path_or_repository, revision, **hub)
         options = {"attn_implementation": attn_implementation, "device": "cpu"}
         model = cls(class_of(folder).from_pretrained(folder, **options))
         if dtype not in (None, "auto"):
@@ -91,6 +91,10 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
             self.encoder.save_pretrained(save_directory)
         if written is not None:
             prompts.write_bytes(written)
+
+    def activation_checkpointing_enable(self, *arguments: Any, **options: Any) -> None:
+        """The encoder's own, which refuses what would lose gradients."""
+        self.encoder.activation_checkpointing_enable(*arguments, **options)
 
     def forward(
         self,

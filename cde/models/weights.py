@@ -75,8 +75,10 @@ def with_minilm_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return whole
 
 
-def fetch_folder(path_or_repository: str | Path, revision: str | None = None) -> Path:
-    """The folder of a model: a local one, MiniLM's by the name "minilm", or one from the Hub."""
+def fetch_folder(path_or_repository: str | Path, revision: str | None = None, **hub: Any) -> Path:
+    """The folder of a model: a local one, MiniLM's by the name "minilm", or one from the Hub, by
+    options of `snapshot_download`.
+    """
     checked_path(path_or_repository, "model")
     name = str(path_or_repository)
     if os.path.isdir(name):  # Path's own raises on a name that is too long
@@ -88,7 +90,7 @@ def fetch_folder(path_or_repository: str | Path, revision: str | None = None) ->
     notice_being_offline()
     try:
         patterns = ["*.json", "*.safetensors", "*.txt", "*.model"]
-        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, **hub))
     except Exception as error:  # of a dozen kinds; all mean that there is no model
         raise ConnectionError(
             f"no model {shown(name)}: it is not a folder here, and the Hub has none of that "

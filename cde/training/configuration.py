@@ -44,7 +44,9 @@ class TrainConfig:
         architecture: "bi-encoder" or "contextual".
         start: what the weights start from: "minilm", the folder or Hub name of a transformer, or
             the folder of a trained encoder to go on from (`model` in a run's), for a second phase:
-            its settings then hold, not `attention`, `context_size`, `layers` and `model` here.
+            its settings then hold, not `attention`, `layers`, `first_stage_layers`,
+            `vectors_per_document` and `model` here, nor longer texts where it embeds;
+            `context_size` must be its own.
         layers: keep so many of the transformer's layers; None keeps all. 0 leaves a bi-encoder its
             word embeddings alone.
         first_stage_layers: of a contextual encoder's first stage; None keeps as many as `layers`.
@@ -72,8 +74,9 @@ class TrainConfig:
         filter_surrogate: another one for the filter alone, as in the paper, which clusters with GTR
             and filters with nomic-embed; None takes `surrogate`.
         surrogate_tokens: texts are cut there for either surrogate.
-        filter_epsilon: ε of Eq. 4; None trains without the filter.
-        filter_threshold: an absolute score in its place, as in the authors' code.
+        filter_epsilon: ε of Eq. 4; None trains without the filter (hard negatives are then mined
+            with ε = 0).
+        filter_threshold: an absolute score in its place.
         hard_negatives: a query, mined with the surrogate within its domain.
         batch_size: pairs a step, over all processes.
         chunk_tokens: computed at once, padding included; None takes 1,024 on a CPU in float32,
@@ -160,6 +163,11 @@ class TrainConfig:
             raise ValueError(
                 f"the context is drawn from the batch: context_size {self.context_size} is more "
                 f"than batch_size {self.batch_size}"
+            )
+        null = self.model.get("null_token", True) or self.attention == "gated"
+        if self.architecture == "contextual" and self.null_share and not null:
+            raise ValueError(
+                f"null_share {self.null_share} needs the null token, which model leaves out"
             )
         if self.trains == "reader":
             if (self.architecture, self.attention) != ("contextual", "gated"):

@@ -62,13 +62,18 @@ class Loss(Protocol):
         """The loss of a batch; arguments as for `contrastive_loss`."""
 
 
+_PLAIN = str | int | float
+
+
 def loss_key(loss: Loss) -> str:
     """What tells a loss apart from others (`source_of`)."""
     return content_hash(source_of(loss, "loss"))
 
 
 def source_of(given: object, name: str) -> tuple[str, str]:
-    """A function's own source, and the settings that it has by `functools.partial`."""
+    """A function's own source, and the settings that it has by `functools.partial` and by names of
+    its module for numbers and texts. What it calls is not looked into.
+    """
     function, settings = given, ""
     try:
         if isinstance(given, functools.partial):
@@ -87,6 +92,9 @@ def source_of(given: object, name: str) -> tuple[str, str]:
             f"{name} uses variables of the function around it: make them arguments, and give them "
             "with functools.partial"
         )
+    named = inspect.getclosurevars(function).globals
+    if plain := {name: value for name, value in named.items() if isinstance(value, _PLAIN)}:
+        settings += json.dumps(plain, sort_keys=True)
     return source, settings
 
 

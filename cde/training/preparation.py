@@ -73,6 +73,8 @@ class Preparation:
         self.groups = pd.factorize(np.asarray(pairs.documents, object))[0]
         self.sources = np.unique(self.domains, return_inverse=True)[1]
         self.clusters = np.zeros(len(pairs), np.int64)
+        if config.context_from == "apart" and config.batches != "random":
+            self._require_apart()
         self.sampler = self._sampler() if plan is None else self._planned(plan)
         query_prefix, document_prefix = prefixes
         self.query_ids = tokenise(
@@ -91,7 +93,7 @@ class Preparation:
                     f"hard_negatives must have a row for each of the {len(pairs)} pairs, not "
                     f"{len(self.hard)}"
                 )
-        elif config.hard_negatives:
+        elif config.hard_negatives:  # with the filter's ε, also where the batches have no filter
             epsilon = config.filter_epsilon or 0.0
             self.hard = self.processes.agreed(
                 mine_hard_negatives(*self.vectors, config.hard_negatives, pairs.domains, epsilon)
@@ -156,7 +158,8 @@ class Preparation:
         inputs = [self.pairs.fingerprint, self.surrogate.fingerprint, self.config.cluster_by]
         key = content_hash([*inputs, str(settings), str(libraries())])
         path = cache_folder("clusters") / f"{key}.sealed"
-        if (kept := read_sealed(path)) is not None:
+        # what follows is done by all processes, or by none
+        if (kept := self.processes.of_first(read_sealed(path))) is not None:
             return np.frombuffer(kept, np.int64).copy()
         queries, documents = self.vectors
         settings["domains"] = self.pairs.domains
@@ -216,8 +219,23 @@ class Preparation:
             )
         return found
 
+    def _require_apart(self) -> None:
+        """Refuse at once what `_apart` would find in the batch that is its whole source."""
+        for source in np.unique(self.sources):
+            rows = np.flatnonzero(self.sources == source)
+            documents = len(np.unique(self.groups[rows]))
+            if documents <= self.config.batch_size <= len(rows):
+                raise ValueError(
+                    f"context_from='apart': {str(self.domains[rows[0]])!r} has {documents} "
+                    f"documents, and a batch of {self.config.batch_size} may hold them all; take "
+                    "smaller batches, or leave such sources out"
+                )
+
     def left_out(self, rows: Positions) -> NDArray[np.bool_]:
-        """Which documents (and hard negatives) of these pairs leave each query's denominator."""
+        """Which documents (and hard negatives) of these pairs leave each query's denominator:
+        copies of the labelled one, and what the filter takes to be an answer. Another pair's answer
+        to the same query stays, unless the filter finds it.
+        """
         config, columns = self.config, self._columns(rows)
         if config.filter_epsilon is not None or config.filter_threshold is not None:
             queries, documents = self.filter_vectors[0][rows], self.filter_vectors[1][columns]

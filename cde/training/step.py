@@ -188,7 +188,8 @@ def cached_backward(
         for documents in context_chunks:
             context_states.append(RandomState(device))
             parts.append(first_stage(documents))
-        context = torch.cat(parts) if parts else None
+        # the gradients of all chunks are added up in its precision
+        context = torch.cat(parts).float() if parts else None
         states, embedded = [], []
         for chunk in chunks:
             states.append(RandomState(device))

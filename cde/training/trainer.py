@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -40,6 +41,7 @@ __all__ = ["Trainer", "build_model"]
 
 #: name of the file that an interrupted loop goes on from
 CHECKPOINT = "checkpoint.pt"
+_LOWER = "Lower learning_rate or lengthen warmup_steps, or take precision='float32'"
 
 
 def build_model(config: TrainConfig, device: torch.device | None = None) -> Encoder:
@@ -50,8 +52,17 @@ def build_model(config: TrainConfig, device: torch.device | None = None) -> Enco
     saved = read_config(started) if os.path.isfile(started / "config.json") else {}
     if str(saved.get("model_type")).startswith("cde-"):
         cls: Any = BiEncoder if config.architecture == "bi-encoder" else ContextualEncoder
-        return cls.from_pretrained(started, **options)  # type: ignore[no-any-return]
+        model: Encoder = cls.from_pretrained(started, **options)
+        own = getattr(model.config, "context_size", config.context_size)
+        if own != config.context_size:
+            raise ValueError(
+                f"the encoder in {config.start} has a context of {own} documents: set context_size "
+                f"to {own}; it is {config.context_size}"
+            )
+        return model
     longest = max(config.query_tokens, config.document_tokens)
+    if config.architecture == "contextual":
+        longest = max(longest, config.context_tokens)
     settings = {"max_tokens": longest, **config.model}
     if config.architecture == "bi-encoder":
         return BiEncoder.from_backbone(config.start, config.layers, **options, **settings)
@@ -188,6 +199,12 @@ class Trainer:
         self.processes = processes or Processes.connect()
         model = build_model(config, self.processes.device) if model is None else model
         self.model = model.train()
+        lengths = [config.query_tokens, config.document_tokens, config.context_tokens]
+        if model.longest is not None and (asked := max(lengths)) > model.longest:
+            raise ValueError(
+                f"the encoder has {model.longest} learned positions: query_tokens, document_tokens "
+                f"and context_tokens can be that many; the largest is {asked}"
+            )
         prefixes = (model.config.query_prefix, model.config.document_prefix)
         self.prepared = Preparation(
             config, pairs, model.tokenizer, prefixes, self.processes, hard_negatives, plan
@@ -219,6 +236,7 @@ class Trainer:
             self.optimiser,
             self.schedule,
             json.dumps(config.to_dict(), sort_keys=True)
+            + pairs.fingerprint
             + ("" if loss is contrastive_loss else loss_key(loss)),
             folder,
             config.checkpoint_every,
@@ -233,7 +251,7 @@ class Trainer:
 
     def run(self) -> tuple[Encoder, list[dict[str, float]]]:
         """Train to the last step; the trained model in evaluation mode, and a row of metrics for
-        each step.
+        each step. After an interruption a new `Trainer` goes on from the folder's checkpoint.
         """
         name = f"training: {self.config.architecture}, {self.config.batches} batches"
         batches = self.prepared.batches()
@@ -242,6 +260,8 @@ class Trainer:
             return self._take_step(next(batches), number) | self._tested(number + 1)
 
         metrics = self.loop.run(step, self.config.steps, name)
+        if self.config.trains == "reader":
+            self.model.requires_grad_(True)
         return self.model.eval(), metrics
 
     def _take_step(self, batch: Batch, step: int) -> dict[str, float]:
@@ -265,11 +285,16 @@ class Trainer:
             )
         except FloatingPointError as error:
             raise FloatingPointError(
-                f"step {step + 1}: {error}, at learning rate {rate:.2e}. Lower learning_rate or "
-                "lengthen warmup_steps, or take precision='float32'; the last checkpoint is kept"
+                f"step {step + 1}: {error}, at learning rate {rate:.2e}. {_LOWER}"
             ) from error
         self.processes.add_gradients(self.model.parameters())
         norms = gradient_norms(self.model)
+        if not math.isfinite(norms["gradient_norm"]):
+            raise FloatingPointError(
+                f"step {step + 1}: the loss is finite and its gradient is not, at learning rate "
+                f"{rate:.2e}: the root or the logarithm of 0 does that in a loss of one's own. "
+                f"Else: {_LOWER[0].lower()}{_LOWER[1:]}"
+            )
         if config.clip_gradients is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_gradients)
         self.optimiser.step()
@@ -280,8 +305,8 @@ class Trainer:
         return {
             "step": step + 1,
             "loss": self.processes.mean(shares * float(result.loss)),
-            "accuracy": self.processes.mean(result.accuracy),
-            "masked": self.processes.mean(result.masked),
+            "accuracy": self.processes.mean(float(result.accuracy)),
+            "masked": self.processes.mean(float(result.masked)),
             "learning_rate": rate,
             **norms,
             "seconds": seconds,

@@ -27,6 +27,7 @@ import cde.models.attention as attention_module
 from cde.models import BiEncoder, BiEncoderConfig, ContextualEncoder
 from cde.models.attention import ALL_ATTENTION_FUNCTIONS, ATTENTION_NAME, visibility
 from cde.models.published import turned_by_head
+from cde.models.sentence_model import SentenceContextualEncoder
 
 TEXTS = [
     [5, 9, 10, 33, 7, 41, 10, 2, 60, 3],
@@ -304,6 +305,9 @@ def test_the_setter_of_transformers_leaves_the_context_in() -> None:
 def test_recomputation_that_would_lose_gradients_is_refused() -> None:
     with pytest.raises(ValueError, match="use_reentrant"):
         new_model("bert", "cached").activation_checkpointing_enable({"use_reentrant": True})
+    with pytest.raises(ValueError, match="use_reentrant"):
+        model = SentenceContextualEncoder(new_model("bert", "cached"))
+        model.activation_checkpointing_enable({"use_reentrant": True})
 
 
 # --- visibility

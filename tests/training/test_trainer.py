@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from collections.abc import Iterator
@@ -151,7 +152,9 @@ def test_a_context_apart_prefers_the_batch_s_own_clusters() -> None:
 def test_a_source_that_is_one_batch_leaves_no_context_apart(pairs: Pairs) -> None:
     few = pairs.select(np.arange(8))
     config = TrainConfig(context_from="apart", batches="domain", filter_epsilon=None, **SMALL)
-    prepared = prepare(config, few)
+    with pytest.raises(ValueError, match="'rich' has 8 documents, and a batch of 8 may hold them"):
+        prepare(config, few)
+    prepared = prepare(dataclasses.replace(config, batches="random"), few)
     with pytest.raises(ValueError, match="all documents of 'rich' stand in one batch of 8"):
         next(prepared.batches())
 
@@ -229,6 +232,9 @@ def test_a_folder_with_another_run_is_refused(pairs: Pairs, tmp_path: Path) -> N
     Trainer(config, pairs, tmp_path).run()
     with pytest.raises(ValueError, match="other settings"):
         Trainer(dataclasses.replace(config, seed=1), pairs, tmp_path)
+    others = cde.load_pairs("pydocs/scipy").sample(64)
+    with pytest.raises(ValueError, match="other settings"):
+        Trainer(config, others, tmp_path)
 
 
 def test_gradient_lengths_are_those_of_the_weights_and_the_first_stage_has_its_part(
@@ -267,11 +273,29 @@ def test_a_loss_that_is_no_number_stops_the_run_and_says_where(
         running.run()
 
 
+def rooted(queries: Any, documents: Any, temperature: float, **others: Any) -> ContrastiveLoss:
+    """A loss whose gradient is not finite where it is."""
+    found = contrastive_loss(queries, documents, temperature, **others)
+    return ContrastiveLoss(
+        found.loss + (0 * queries).pow(2).sum().sqrt(), found.accuracy, found.masked
+    )
+
+
+def test_a_gradient_that_is_no_number_changes_no_weight(pairs: Pairs) -> None:
+    running = Trainer(TrainConfig(**BI), pairs, loss=rooted)
+    before = copy.deepcopy(running.model)
+    with pytest.raises(FloatingPointError, match="step 1: the loss is finite and its gradient is"):
+        running.run()
+    assert_same_weights(running.model, before)
+
+
 class Alike(Processes):
     """Processes that agree without a word."""
 
     def agreed(self, own: Any) -> Any:
         return own
+
+    of_first = agreed
 
 
 def test_the_context_is_of_the_batch_and_the_same_in_every_process(pairs: Pairs) -> None:
@@ -339,6 +363,10 @@ def test_the_context_of_a_batch_is_drawn_by_the_run_s_seed(pairs: Pairs) -> None
             {"trains": "reader", "attention": "gated", "null_share": 0.1},
             "null_share must be 0; it is 0.1",
         ),
+        (
+            {"null_share": 0.1, "model": {"null_token": False, "sequence_dropout": 0.0}},
+            "null_share 0.1 needs the null token",
+        ),
         ({"symmetric": "false"}, "symmetric must be true or false; it is 'false'"),
         ({"data": b"pydocs"}, "data must be text; it is b'pydocs'"),
         ({"filter_epsilon": float("nan")}, "filter_epsilon must be a finite number; it is nan"),
@@ -355,6 +383,16 @@ def test_settings_are_checked_when_they_are_written_down(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         TrainConfig(**{**SMALL, **changes})
+
+
+def test_what_an_encoder_cannot_read_is_refused_before_the_first_step(
+    pairs: Pairs, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="positions: .* can be that many; the largest is 9000"):
+        Trainer(TrainConfig(**{**BI, "context_tokens": 9000}), pairs)
+    build_model(TrainConfig(**SMALL)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="has a context of 5 documents: set context_size to 5"):
+        build_model(TrainConfig(**{**SMALL, "start": str(tmp_path), "context_size": 3}))
 
 
 def test_numbers_of_numpy_are_numbers_and_the_warm_up_is_shorter_than_the_run() -> None:
@@ -632,6 +670,23 @@ def test_tables_of_positions_are_in_the_key_by_their_numbers(pairs: Pairs) -> No
 def numbers_on_the_way(model: Any, tests: Any, depth: int = 1) -> dict[str, float]:
     """Numbers of a test on the way, by a setting."""
     return {"depth": float(depth)}
+
+
+FACTOR = 1.0
+
+
+def scaled(queries: Any, documents: Any, temperature: float, **others: Any) -> ContrastiveLoss:
+    """A loss with a number of its module."""
+    found = contrastive_loss(queries, documents, temperature, **others)
+    return ContrastiveLoss(FACTOR * found.loss, found.accuracy, found.masked)
+
+
+def test_numbers_that_a_loss_takes_from_its_module_are_in_the_key(
+    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run_key(TrainConfig(**BI), pairs, loss=scaled)
+    monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    assert run_key(TrainConfig(**BI), pairs, loss=scaled) != first
 
 
 def test_settings_of_a_test_on_the_way_are_in_the_key(pairs: Pairs) -> None:

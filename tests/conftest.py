@@ -105,6 +105,13 @@ def pydocs_pairs() -> cde.Pairs:
 
 
 @pytest.fixture(scope="session")
+def docstrings(pydocs_pairs: cde.Pairs) -> list[str]:
+    """From the shortest to the longest of a sample; an empty text, and one that is not English."""
+    by_length = sorted(pydocs_pairs.sample(300).documents, key=len)
+    return [*by_length[::40], by_length[-1], "", "é ü 漢字", "red boats", "scarlet ships"]
+
+
+@pytest.fixture(scope="session")
 def write_json_lines() -> Callable[[Path, Sequence[Any]], Path]:
     """Write objects as JSON lines."""
 

@@ -183,10 +183,11 @@ def test_a_saved_reader_is_read_back_in_half_precision(tmp_path: Path) -> None:
     assert np.allclose(back.weights, reader.weights, rtol=1e-3, atol=1e-4)
 
 
-def test_a_reader_of_another_encoder_is_refused() -> None:
+def test_a_reader_of_another_encoder_and_an_empty_corpus_are_refused() -> None:
     reader = replace(fit_reader(np.eye(6), np.eye(6)), encoder="another")
-    with pytest.raises(ValueError, match="another encoder"):
-        adapted(Fixed(), CORPUS, reader=reader)
+    for corpus, said in ((CORPUS, "another encoder"), ([], "documents must be one or more")):
+        with pytest.raises(ValueError, match=said):
+            adapted(Fixed(), corpus, reader=reader)
 
 
 def test_the_package_s_reader_knows_minilm_and_weighs_less_than_a_megabyte() -> None:
@@ -200,8 +201,3 @@ def test_an_adapted_encoder_says_which_side_a_text_is_of() -> None:
     assert np.array_equal(encoder.encode_query(ASKED), encoder.encode_queries(ASKED))
     with pytest.raises(ValueError, match="encode_query or encode_document"):
         encoder.encode(ASKED)
-
-
-def test_an_empty_corpus_is_refused() -> None:
-    with pytest.raises(ValueError, match="documents must be one or more"):
-        adapted(Fixed(), [])

@@ -27,36 +27,22 @@ def lock() -> dict[str, str]:
     return dict(pin(line) for line in lines if line and not line.startswith("#"))
 
 
-@pytest.fixture(scope="module")
-def project() -> dict[str, object]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
-
-@pytest.fixture(scope="module")
-def conda() -> dict[str, str]:
-    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
-    return dict(pin(line) for line in pip if "==" in line)
-
-
 def names(requirements: list[str]) -> set[str]:
     return {canonical(re.match(r"[\w.-]+", requirement)[0]) for requirement in requirements}
 
 
-def needed(project: dict) -> set[str]:
-    """What the library, the book and the tests need, without a GPU."""
+def test_conda_has_every_dependency_with_the_lock_s_version(lock: dict[str, str]) -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
+    conda = dict(pin(line) for line in pip if "==" in line)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
+    # what the library, the book and the tests need, without a GPU
     lists = [project["dependencies"], *(extras[name] for name in extras if name != "gpu")]
-    return set().union(*map(names, lists)) - {project["name"]}
-
-
-def test_conda_has_every_dependency_with_the_lock_s_version(
-    project: dict, lock: dict[str, str], conda: dict[str, str]
-) -> None:
-    wanted = needed(project)
+    wanted = set().union(*map(names, lists)) - {project["name"]}
     # on a CUDA machine faiss-gpu stands in for faiss-cpu, at the same version
     assert conda.pop("faiss-gpu") == lock["faiss-cpu"]
-    gpu = dict(pin(line) for line in project["optional-dependencies"]["gpu"])
+    gpu = dict(pin(line) for line in extras["gpu"])
     assert conda.pop("flash-attn") == gpu["flash-attn"]
     assert gpu["faiss-gpu"] == lock["faiss-cpu"]
     assert set(conda) == wanted - {"faiss-cpu"}
@@ -83,16 +69,11 @@ def test_nobody_names_a_registry_or_this_workplace() -> None:
     forbidden = re.compile(
         r"(pypi\.org|files\.pythonhosted|registry\.npmjs|deb\.debian|/opt/wheels|farm-" + "bench)"
     )
-    files = [
-        p
+    kinds = {".py", ".md", ".txt", ".yml", ".toml", ""}
+    assert [str(Path(__file__))] == [
+        str(path)
         for pattern in ("*", "cde/**/*", "tests/**/*", "notebooks/**/*", "book/*")
-        for p in ROOT.glob(pattern)
-    ]
-    texts = [
-        path
-        for path in files
-        if path.is_file() and path.suffix in {".py", ".md", ".txt", ".yml", ".toml", ""}
-    ]
-    assert [str(path) for path in texts if forbidden.search(path.read_text(errors="replace"))] == [
-        str(Path(__file__))
+        for path in ROOT.glob(pattern)
+        if path.is_file() and path.suffix in kinds
+        if forbidden.search(path.read_text(errors="replace"))
     ]

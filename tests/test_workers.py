@@ -12,19 +12,13 @@ import pytest
 from cde_studies.workers import in_workers
 
 
-def die_once(mark: Path) -> None:
-    """End this process the first time."""
-    if not mark.exists():
-        mark.write_text(str(os.getpid()))
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def squared(item: tuple[Path, int]) -> int:
     """A task that leaves a mark of each attempt, and dies in its first one where it is asked to."""
     folder, number = item
     (folder / f"{number}-{os.getpid()}").touch()
-    if number == 2:
-        die_once(folder / "died")
+    if number == 2 and not (folder / "died").exists():
+        (folder / "died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
     return number**2
 
 

@@ -24,6 +24,18 @@ from cde.models.encoder import load_tokenizer
 
 Vectors = NDArray[np.float32]
 
+#: settings of a training of a second
+BRIEF: dict[str, Any] = {
+    "batches": "random",
+    "filter_epsilon": None,
+    "batch_size": 8,
+    "steps": 4,
+    "warmup_steps": 1,
+    "query_tokens": 8,
+    "document_tokens": 12,
+    "precision": "float32",
+    "checkpoint_every": 2,
+}
 _SHARED = {
     "vocab_size": 64,
     "hidden_size": 32,
@@ -156,6 +168,8 @@ def contextual(family: str = "bert", seed: int = 0, **settings: Any) -> Contextu
     backbones = {"first_backbone": BACKBONES[family], "second_backbone": BACKBONES[family]}
     model = ContextualEncoder(ContextualConfig(**{**backbones, "context_size": 4, **settings}))
     spread(model, seed)
+    if model.second_stage.reader is not None:
+        model.second_stage.reader.gate.data.fill_(0.1)
     return model.set_up(tokenizer(), "sdpa", "cpu", "float32")
 
 
@@ -166,6 +180,11 @@ def gated_minilm(gate: float = 0.0, **settings: Any) -> ContextualEncoder:
     assert model.second_stage.reader is not None
     model.second_stage.reader.gate.data.fill_(gate)
     return model
+
+
+def load(folder: Path, kind: Any = ContextualEncoder, **options: Any) -> Any:
+    """A saved encoder, in float32 on the CPU."""
+    return kind.from_pretrained(folder, **{"device": "cpu", "precision": "float32", **options})
 
 
 def unit(vectors: Tensor) -> Vectors:

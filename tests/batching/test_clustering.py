@@ -24,14 +24,6 @@ def same_partition(first: np.ndarray, second: np.ndarray) -> bool:
 # paired k-means
 
 
-def test_separated_groups_are_found_whole() -> None:
-    queries, documents, truth = groups(8, 20)
-    labels = cluster_pairs(queries, documents, cluster_size=20, attempts=10)
-    # every group in one cluster (k-means may leave two groups together, never cut one)
-    assert all(len(set(labels[truth == group])) == 1 for group in range(8))
-    assert labels.max() + 1 >= 6
-
-
 def test_the_same_seed_gives_the_same_clusters_and_another_one_others() -> None:
     queries, documents, _ = groups(5, 30, noise=0.5)
     first, second, other = (
@@ -121,7 +113,6 @@ def test_clusters_never_cross_a_domain() -> None:
     ):
         assert not set(labels[domains == "a"]) & set(labels[domains == "b"])
         assert sorted(set(labels)) == list(range(labels.max() + 1))
-        assert np.bincount(labels).sum() == 100
 
 
 @pytest.mark.parametrize(
@@ -132,6 +123,7 @@ def test_clusters_never_cross_a_domain() -> None:
         ({"document_vectors": np.zeros((3, 16), np.float32)}, r"must both be \(n, dim\)"),
         ({"document_vectors": np.full((100, 16), np.nan, np.float32)}, "not numbers"),
         ({"attempts": 0, "cluster_size": 100}, "attempts must be 1 or more; it is 0"),
+        ({"attempts": 10**9}, "attempts must be 1000 or less; it is 1000000000"),
         ({"shard_size": 5}, r"shard_size must be cluster_size \(10\) or more; it is 5"),
     ],
 )
@@ -200,13 +192,6 @@ def test_as_many_clusters_as_pairs() -> None:
 
 
 # shards and files
-
-
-def test_a_shard_that_holds_all_is_no_shard() -> None:
-    queries, documents, _ = groups(5, 30, noise=0.5)
-    whole = cluster_pairs(queries, documents, 10, iterations=5)
-    assert (cluster_pairs(queries, documents, 10, iterations=5, shard_size=150) == whole).all()
-    assert (cluster_pairs(queries, documents, 10, iterations=5, shard_size=149) != whole).any()
 
 
 @given(st.integers(10, 60), st.integers(10, 60), st.integers(0, 3))

@@ -35,6 +35,7 @@ def packings(draw: st.DrawFn) -> dict:
 
 @given(packings())
 def test_every_pair_is_in_exactly_one_batch_or_at_most_one(packing: dict) -> None:
+    """And no batch crosses a domain unless asked to."""
     labels, size, domains = packing["labels"], packing["batch_size"], packing["domains"]
     for cross in (False, True):
         kept = pack_batches(**packing, drop_last=False, cross_domains=cross)
@@ -42,6 +43,10 @@ def test_every_pair_is_in_exactly_one_batch_or_at_most_one(packing: dict) -> Non
         assert all(1 <= len(batch) <= size for batch in kept)
         parts = [len(labels)] if cross else [int((domains == domain).sum()) for domain in (0, 1)]
         assert len(kept) == sum(-(-part // size) for part in parts)
+        crossing = sum(len(set(domains[batch])) > 1 for batch in kept)
+        # of two domains laid end to end, one batch at most holds the border
+        inevitable = cross and all((domains == domain).sum() % size for domain in (0, 1))
+        assert int(inevitable) <= crossing <= int(cross)
         if max(parts) < size:
             with pytest.raises(ValueError, match="not one batch"):
                 pack_batches(**packing, drop_last=True, cross_domains=cross)
@@ -52,23 +57,6 @@ def test_every_pair_is_in_exactly_one_batch_or_at_most_one(packing: dict) -> Non
         assert all(len(batch) == size for batch in whole)
         assert cross or all(len(set(domains[batch])) == 1 for batch in whole)
         assert len(whole) == sum(part // size for part in parts)
-
-
-@given(packings())
-def test_no_batch_crosses_a_domain_unless_asked_to(packing: dict) -> None:
-    domains = packing["domains"]
-    crossing = {
-        cross: sum(
-            len(set(domains[batch])) > 1
-            for batch in pack_batches(**packing, drop_last=False, cross_domains=cross)
-        )
-        for cross in (False, True)
-    }
-    assert crossing[False] == 0
-    # of two domains laid end to end, one batch at most holds the border
-    first = {int((domains == domain).sum()) for domain in (0, 1)}
-    inevitable = 0 not in first and all(count % packing["batch_size"] for count in first)
-    assert int(inevitable) <= crossing[True] <= 1
 
 
 @given(packings(), st.booleans())
@@ -155,6 +143,8 @@ def test_clusters_with_one_number_in_two_domains_are_two() -> None:
         ({"batch_size": 0}, "batch_size must be 1 or more; it is 0"),
         ({"batch_size": 5}, "not one batch of 5 .* has 4 pairs"),
         ({"domains": ["a"]}, "domains must hold one for each of the 4 pairs; it has 1"),
+        ({"domains": [None, *"aaa"]}, "domains must be strings or numbers; item 0 is None"),
+        ({"drop_last": "no"}, "drop_last must be true or false; it is 'no'"),
     ],
 )
 def test_bad_packing_is_named(change: dict, message: str) -> None:

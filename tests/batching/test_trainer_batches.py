@@ -40,21 +40,6 @@ def rows(pairs: Pairs) -> Dataset:
     return Dataset.from_dict({"query": pairs.queries, "document": pairs.documents})
 
 
-@pytest.fixture(scope="module")
-def native(pairs: Pairs) -> list[list[list[int]]]:
-    """Three epochs of batches as `cde.train` draws them."""
-    config = TrainConfig(
-        architecture="bi-encoder",
-        batch_size=SIZE,
-        cluster_size=SIZE,
-        filter_epsilon=None,
-        seed=SEED,
-    )
-    prepared = Preparation(config, pairs, load_tokenizer("minilm"), ("", ""))
-    each = prepared.sampler.batches_per_epoch
-    return [[next(prepared.sampler).tolist() for _ in range(each)] for _ in range(3)]
-
-
 class Watched:
     """A collator that notes which rows each batch has."""
 
@@ -93,10 +78,18 @@ def trainer_of(
 
 @pytest.mark.slow
 def test_epochs_are_those_of_cde_s_own_training_and_go_on_after_an_interruption(
-    rows: Dataset, pairs: Pairs, native: list[list[list[int]]], tmp_path: Path
+    rows: Dataset, pairs: Pairs, tmp_path: Path
 ) -> None:
     assert len(set(pairs.documents)) == len(pairs)
-    steps = [batch for epoch in native[:2] for batch in epoch]
+    config = TrainConfig(
+        architecture="bi-encoder",
+        batch_size=SIZE,
+        cluster_size=SIZE,
+        filter_epsilon=None,
+        seed=SEED,
+    )
+    sampler = Preparation(config, pairs, load_tokenizer("minilm"), ("", "")).sampler
+    steps = [next(sampler).tolist() for _ in range(2 * sampler.batches_per_epoch)]
     whole = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 7}
     batches = cde.clustered_batches(surrogate=Surrogate(max_tokens=64))
     first = trainer_of(rows, tmp_path, batches, **whole)

@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
 )
-from tiny_encoders import CORPUS, TEXTS, bi_encoder, contextual
+from tiny_encoders import CORPUS, TEXTS, bi_encoder, contextual, load
 from torch import Tensor
 
 import cde
@@ -36,11 +36,7 @@ LOSSES: dict[str, Any] = {
 
 
 def new_model(attention: str = "full", **settings: Any) -> ContextualEncoder:
-    model = contextual(attention=attention, **{"sequence_dropout": 0.0, **PREFIXES, **settings})
-    if attention == "gated":
-        with torch.no_grad():
-            model.second_stage.reader.gate.fill_(0.1)  # type: ignore[union-attr]
-    return model
+    return contextual(attention=attention, **{"sequence_dropout": 0.0, **PREFIXES, **settings})
 
 
 def saved(encoder: Any, folder: Path) -> SentenceTransformer:
@@ -161,6 +157,9 @@ def test_a_context_is_of_its_batch_and_depends_on_nothing_else(tmp_path: Path) -
     seeds = {tuple(cde.contextual_batches(model, 3, seed=seed).drawn(CORPUS)) for seed in range(9)}
     assert len(seeds) > 5
     assert sorted(cde.contextual_batches(model, 64).drawn(CORPUS)) == sorted(CORPUS)
+    batches = [[f"{text} {number}" for text in CORPUS] for number in range(9)]
+    places = {tuple(batch.index(one) for one in collate.drawn(batch)) for batch in batches}
+    assert len(places) > 3, "where it stands in its batch depends on the batch"
 
 
 def trainer_of(
@@ -206,9 +205,7 @@ def test_training_goes_on_after_an_interruption_and_comes_back_as_an_encoder(
     for name, tensor in whole.state_dict().items():
         assert torch.allclose(tensor, again.state_dict()[name], atol=1e-6), name
     whole.save_pretrained(str(tmp_path / "trained"))
-    trained = ContextualEncoder.from_pretrained(
-        tmp_path / "trained", device="cpu", precision="float32"
-    )
+    trained = load(tmp_path / "trained")
     moved = {
         name
         for name, tensor in trained.state_dict().items()
@@ -229,10 +226,3 @@ def test_what_has_no_context_to_read_is_told(tmp_path: Path) -> None:
         cde.contextual_batches(model, size=0)
     with pytest.raises(ValueError, match="a second column of text, and the dataset has query"):
         cde.contextual_batches(model)([{"query": "a", "label": 1}])
-
-
-def test_where_a_context_stands_in_its_batch_depends_on_the_batch(tmp_path: Path) -> None:
-    collate = cde.contextual_batches(saved(new_model(), tmp_path), size=2)
-    batches = [[f"{text} {number}" for text in CORPUS] for number in range(9)]
-    places = {tuple(batch.index(one) for one in collate.drawn(batch)) for batch in batches}
-    assert len(places) > 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pandas as pd
 import pytest
@@ -16,22 +16,10 @@ from cde_book.ledger import Claim, gates, ledger
 from cde_book.verdicts import Measurement, Reading, decide, from_rows, outcome
 
 
-def claim(*gates: str, effect: float | None = None, **rule: float) -> Claim:
-    return Claim(
-        id="toy",
-        paper="cde",
-        part="results",
-        place="Fig. 0",
-        wording="wording",
-        paper_value="no number",
-        paper_effect=effect,
-        test="test",
-        unit="unit",
-        expect=rule,
-        chapter=None,
-        fixed={"date": "2026-11-22", "order": "before", "note": ""},
-        gates=gates,
-    )
+def claim(*gates: str, **rule: float) -> Claim:
+    """One of that rule and those gates alone."""
+    plain = {"range": (None, None), "paper_effect": None, "by_construction": False}
+    return replace(next(iter(ledger().values())), id="toy", expect=rule, gates=gates, **plain)
 
 
 def interval(low: float, high: float) -> Interval:

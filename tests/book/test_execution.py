@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,13 +12,7 @@ from cde import provenance
 from cde.storage import content_hash, write_json
 from cde_book import execution
 from cde_book.chapters import Chapter
-from cde_book.execution import (
-    Execution,
-    load_execution,
-    raw_notebook,
-    stale_reasons,
-    write_execution,
-)
+from cde_book.execution import Execution, raw_notebook, stale_reasons
 from cde_book.records import record_state
 
 
@@ -44,16 +37,9 @@ def built(tmp_path: Path) -> Chapter:
         path.write_text(text)
     chapter = Chapter(tmp_path / "notebooks/part/toy.py")
     collection = f"folder:{tmp_path / 'data'}"
+    made_of = content_hash([chapter.source]), digest(tmp_path / "constraints.txt")
     log = Execution(
-        chapter="toy",
-        profile="laptop",
-        parameters={},
-        started="",
-        seconds=1,
-        commit="",
-        dirty=False,
-        notebook=content_hash([chapter.source]),
-        lock=digest(tmp_path / "constraints.txt"),
+        *("toy", "laptop", {}, "", 1, "", False, *made_of),
         claims=content_hash([]),
         modules={"cde/lexical.py": digest(tmp_path / "cde/lexical.py")},
         sources={collection: execution._source_key(collection), "beir/absent": "missing"},
@@ -73,34 +59,24 @@ def root(chapter: Chapter) -> Path:
     return chapter.path.parents[2]
 
 
-def test_a_page_of_which_nothing_has_changed_is_fresh(built: Chapter) -> None:
-    assert stale_reasons(built, "laptop", root(built)) == []
-    assert stale_reasons(built, "smoke", root(built)) == ["it has not run at this profile"]
-
-
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("path", "text", "reason"),
     [
-        (lambda r: (r / "notebooks/part/toy.py").write_text("# %%\n2\n"), "its notebook changed"),
-        (lambda r: (r / "cde/lexical.py").write_text("A = 2\n"), "cde/lexical.py changed"),
-        (lambda r: (r / "cde/lexical.py").unlink(), "cde/lexical.py changed"),
-        (lambda r: (r / "constraints.txt").write_text("torch==2\n"), "the lock changed"),
-        (lambda r: (r / "data/pairs.jsonl").write_text("{} \n"), "the collection folder:"),
-        (lambda r: (r / "data/more.jsonl").write_text("{}\n"), "the collection folder:"),
-        (
-            lambda r: (r / "book/records/laptop/toy.json").write_text("{ }"),
-            "the record book/records/laptop/toy.json",
-        ),
-        (
-            lambda r: (r / "book/records/laptop/none.json").write_text("{}"),
-            "the record book/records/laptop/none.json",
-        ),
+        ("notebooks/part/toy.py", "# %%\n2\n", "its notebook changed"),
+        ("cde/lexical.py", "A = 2\n", "cde/lexical.py changed"),
+        ("cde/lexical.py", None, "cde/lexical.py changed"),
+        ("constraints.txt", "torch==2\n", "the lock changed"),
+        ("data/pairs.jsonl", "{} \n", "the collection folder:"),
+        ("data/more.jsonl", "{}\n", "the collection folder:"),
+        ("book/records/laptop/toy.json", "{ }", "the record book/records/laptop/toy.json"),
+        ("book/records/laptop/none.json", "{}", "the record book/records/laptop/none.json"),
     ],
 )
 def test_each_change_is_noticed_and_named(
-    built: Chapter, change: Callable[[Path], object], reason: str
+    built: Chapter, path: str, text: str | None, reason: str
 ) -> None:
-    change(root(built))
+    changed = root(built) / path
+    changed.unlink() if text is None else changed.write_text(text)
     reasons = stale_reasons(Chapter(built.path), "laptop", root(built))
     assert len(reasons) == 1 and reasons[0].startswith(reason)
 
@@ -115,6 +91,7 @@ def test_another_module_an_untouched_file_and_a_new_date_change_nothing(built: C
     (root(built) / "cde" / "surrogate.py").write_text("B = 1\n")
     (root(built) / "cde" / "lexical.py").write_text("A = 1\n")  # the same bytes, later
     assert stale_reasons(built, "laptop", root(built)) == []
+    assert stale_reasons(built, "smoke", root(built)) == ["it has not run at this profile"]
 
 
 def test_a_collection_that_appears_is_noticed(
@@ -129,9 +106,9 @@ def test_a_collection_that_appears_is_noticed(
 def test_a_notebook_and_a_log_that_are_not_of_one_execution_are_as_none(built: Chapter) -> None:
     """A kill may come between the two, whichever is written first; and either may be damaged."""
     notebook = raw_notebook(built, "laptop", root(built))
-    log = load_execution(built, "laptop", root(built))
+    log = execution.load_execution(built, "laptop", root(built))
     assert log is not None
-    write_execution(log, notebook)
+    execution.write_execution(log, notebook)
     assert stale_reasons(built, "laptop", root(built)) == []
     path = notebook.with_suffix(".json")
     good = path.read_text()

@@ -12,18 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from cde_book import landing
 from cde_book.chapters import chapters
 from cde_book.checkout import project_root
-from cde_book.landing import (
-    bars,
-    cards,
-    findings,
-    first_sentence,
-    highlights,
-    opening_pages,
-    parts,
-    read_list,
-)
 from cde_book.ledger import ledger
 from cde_book.ledger_pages import BY_CONSTRUCTION, Judged, judged
 from cde_book.verdicts import VERDICTS, Verdict
@@ -46,12 +37,12 @@ def judged_otherwise() -> list[Judged]:
 ENTRIES = judged_otherwise()
 SHOWN = {
     name: replace(card, answer=f"The answer of {name}.")
-    for name, card in cards("a profile of nobody", ROOT, ENTRIES, {}).items()
+    for name, card in landing.cards("a profile of nobody", ROOT, ENTRIES, {}).items()
 }
 
 
 def test_the_chart_counts_every_claim_once() -> None:
-    segments = [segment for bar in bars(ENTRIES) for segment in bar.segments]
+    segments = [segment for bar in landing.bars(ENTRIES) for segment in bar.segments]
     counted = Counter(entry.group for entry in ENTRIES)
     assert sum(segment.count for segment in segments) == len(ledger()) - counted[BY_CONSTRUCTION]
     assert counted[BY_CONSTRUCTION] > 0
@@ -60,7 +51,7 @@ def test_the_chart_counts_every_claim_once() -> None:
         assert sum(of_verdict) == counted[verdict]
 
 
-@pytest.mark.parametrize("bar", bars(ENTRIES), ids=lambda bar: f"{bar.paper}-{bar.scale}")
+@pytest.mark.parametrize("bar", landing.bars(ENTRIES), ids=lambda bar: f"{bar.paper}-{bar.scale}")
 def test_a_segment_leads_to_as_many_claims_as_it_counts(bar: object) -> None:
     for segment in bar.segments:  # type: ignore[attr-defined]
         address = urlsplit(segment.address)
@@ -78,12 +69,12 @@ def test_a_segment_leads_to_as_many_claims_as_it_counts(bar: object) -> None:
 
 
 def test_larger_scales_come_first_and_no_evidence_last() -> None:
-    scales = [bar.scale for bar in bars(ENTRIES) if bar.paper == "cde"]
+    scales = [bar.scale for bar in landing.bars(ENTRIES) if bar.paper == "cde"]
     assert scales == ["hours", "laptop", "a scale of nobody", ""]
 
 
 class TestHighlights:
-    every = read_list(BOOK / "highlights.yml")
+    every = landing.read_list(BOOK / "highlights.yml")
 
     def test_a_sentence_stands_if_all_its_verdicts_do(self) -> None:
         wanted = {name: verdict for one in self.every for name, verdict in one["when"].items()}
@@ -92,7 +83,7 @@ class TestHighlights:
             replace(one, verdict=Verdict(wanted.get(one.claim.id, one.verdict.verdict), ""))
             for one in ENTRIES
         ]
-        results = highlights(BOOK / "highlights.yml", SHOWN, entries)
+        results = landing.highlights(BOOK / "highlights.yml", SHOWN, entries)
         assert [one.sentence for one in results] == [one["sentence"] for one in self.every]
         for claim, verdict in wanted.items():
             for other in set(VERDICTS) - {verdict}:
@@ -100,7 +91,7 @@ class TestHighlights:
                     replace(one, verdict=Verdict(other, "")) if one.claim.id == claim else one
                     for one in entries
                 ]
-                results = highlights(BOOK / "highlights.yml", SHOWN, changed)
+                results = landing.highlights(BOOK / "highlights.yml", SHOWN, changed)
                 for one, entry in zip(results, self.every, strict=True):
                     answer = f"The answer of {entry['chapter']}."
                     assert one.stands == (claim not in entry["when"])
@@ -110,21 +101,16 @@ class TestHighlights:
         path = tmp_path / "highlights.yml"
         path.write_text("- {chapter: table1, when: {no-such-claim: holds}, sentence: So it is.}")
         with pytest.raises(KeyError, match="no-such-claim"):
-            highlights(path, SHOWN, ENTRIES)
+            landing.highlights(path, SHOWN, ENTRIES)
 
 
 class TestParts:
-    def test_each_chapter_stands_below_the_opening_page_of_its_folder(self) -> None:
-        text = (ROOT / "_toc.yml").read_text(encoding="utf-8")
-        placed = [(part, name) for part, names in parts(ROOT).items() for name in names]
-        assert placed == re.findall(r"file: book/executed/(\w+)/(\w+)", text)
-
     def test_an_opening_page_names_each_of_its_chapters_once(self) -> None:
-        pages = opening_pages(SHOWN, ENTRIES, ROOT)
+        pages = landing.opening_pages(SHOWN, ENTRIES, ROOT)
         named = []
-        for name in parts(ROOT):
+        for name in landing.parts(ROOT):
             here = re.findall(r"</book/executed/(\w+)/(\w+)>`", pages[f"parts/{name}.md"])
-            assert here == [(name, chapter) for chapter in parts(ROOT)[name]]
+            assert here == [(name, chapter) for chapter in landing.parts(ROOT)[name]]
             named += [chapter for _, chapter in here]
             assert f"(../generated/parts/{name}.md)" in _includes(BOOK / "parts" / f"{name}.md")
         assert sorted(named) == sorted(chapter.name for chapter in chapters())
@@ -137,7 +123,7 @@ def _includes(path: Path) -> str:
 
 def test_every_question_is_asked_of_claims_that_exist_and_shown_on_a_page() -> None:
     pages = "".join(map(_includes, [BOOK / "intro.md", *(BOOK / "parts").glob("*.md")]))
-    for entry in read_list(BOOK / "questions.yml"):
+    for entry in landing.read_list(BOOK / "questions.yml"):
         assert entry["claims"] and set(entry["claims"]) <= set(ledger())
         root_of = "" if entry.get("page") == "intro" else "../"
         assert pages.count(f"({root_of}generated/questions/{entry['name']}.md)") == 1
@@ -145,17 +131,19 @@ def test_every_question_is_asked_of_claims_that_exist_and_shown_on_a_page() -> N
 
 def test_no_sentence_by_hand_has_a_number_or_a_verdict() -> None:
     """Both come from the build, which may come out otherwise."""
-    stories = [(BOOK / "parts" / f"{name}.md").read_text(encoding="utf-8") for name in parts(ROOT)]
+    stories = [
+        (BOOK / "parts" / f"{name}.md").read_text(encoding="utf-8") for name in landing.parts(ROOT)
+    ]
     texts = [re.sub(r"(?ms)^#.*?$|^```.*?^```|BM25", "", story) for story in stories]
-    texts += [one["sentence"] for one in read_list(BOOK / "highlights.yml")]
-    texts += [one["finding"] for one in read_list(BOOK / "findings.yml")]
+    texts += [one["sentence"] for one in landing.read_list(BOOK / "highlights.yml")]
+    texts += [one["finding"] for one in landing.read_list(BOOK / "findings.yml")]
     verdicts = r"\b(inconclusive|contradicted|holds in part|not tested)\b"
     assert [text for text in texts if re.search(rf"\d|{verdicts}", text)] == []
 
 
 def test_what_was_learned_leads_to_chapters_and_claims() -> None:
-    results = findings(BOOK / "findings.yml", SHOWN, ENTRIES)
-    for entry in read_list(BOOK / "findings.yml"):
+    results = landing.findings(BOOK / "findings.yml", SHOWN, ENTRIES)
+    for entry in landing.read_list(BOOK / "findings.yml"):
         assert results.count(entry["finding"]) == 1
         assert f"/{entry['chapter']}>`" in results
         for claim in entry["claims"]:
@@ -174,4 +162,4 @@ def test_what_was_learned_leads_to_chapters_and_claims() -> None:
     ],
 )
 def test_the_first_sentence_of_an_answer(answer: str, sentence: str) -> None:
-    assert first_sentence(answer) == sentence
+    assert landing.first_sentence(answer) == sentence

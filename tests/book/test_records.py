@@ -22,14 +22,7 @@ from cde_book import checkout, page, records
 from cde_book.account import account
 from cde_book.cli import checks
 from cde_book.commands import _tell_of_proofs
-from cde_book.records import (
-    differences,
-    digest_of_rows,
-    proof_states,
-    recorded,
-    records_at_other_profiles,
-    rows_of_record,
-)
+from cde_book.records import differences, digest_of_rows, proof_states, recorded
 from cde_book.run_mode import EVERY, PLAIN, RunMode, this_run
 from cde_studies.motivation.training_free import least_near
 
@@ -301,14 +294,14 @@ def test_records_of_other_profiles_stand_beside_with_their_own_settings(book: Pa
         rows = ROWS.assign(score=float(size))
         of = {"can_run": True, "settings": {"size": size}, "mode": ALL}
         recorded("toy", profile, lambda rows=rows: rows, **of)
-    by_profile = records_at_other_profiles("toy", "laptop")
+    by_profile = records.records_at_other_profiles("toy", "laptop")
     assert {profile: one.rows["score"].iloc[0] for profile, one in by_profile.items()} == {
         "gpu": 3.0,
         "hours": 4.0,
     }
     assert "book/records/gpu/toy.json" in by_profile["gpu"].note
-    assert set(records_at_other_profiles("toy", "gpu")) == {"laptop", "hours"}
-    assert records_at_other_profiles("toy", "laptop", FRESH) == {}
+    assert set(records.records_at_other_profiles("toy", "gpu")) == {"laptop", "hours"}
+    assert records.records_at_other_profiles("toy", "laptop", FRESH) == {}
 
 
 @pytest.mark.parametrize(("fast", "precision"), [(True, "bfloat16"), (False, "float32")])
@@ -364,6 +357,6 @@ def test_what_a_run_is_for_crosses_to_its_kernel_in_the_environment(
 
 
 def test_the_package_s_linear_reader_is_used_where_the_recorded_rule_says() -> None:
-    found = rows_of_record("training_free-rows", "hours")
+    found = records.rows_of_record("training_free-rows", "hours")
     assert found is not None
     assert linear_reader().least_near == pytest.approx(least_near(found.rows), abs=1e-3)

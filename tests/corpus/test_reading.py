@@ -78,11 +78,6 @@ def test_every_file_is_read_in_the_order_of_paths(folder: Path) -> None:
         assert Index.from_folder(str(folder), cde.BM25()).ids == tuple(TEXTS)
 
 
-def test_one_file_is_a_folder_of_one(folder: Path) -> None:
-    assert read_texts(folder / "a.txt")[0] == {"a.txt": TEXTS["a.txt"]}
-    assert set(read_texts(folder / "rows.jsonl")[0]) < set(TEXTS)
-
-
 def test_what_cannot_be_read_is_listed_and_the_rest_indexed(folder: Path) -> None:
     (folder / "c.txt").write_text(" \n")
     (folder / "d.md").write_bytes("über".encode("latin-1"))

@@ -6,7 +6,7 @@ import gzip
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,36 +174,21 @@ ENCODERS: dict[str, Callable[[], Any]] = {
     "bm25": cde.BM25,
     "own class": Lengths,
 }
-each_encoder = pytest.mark.parametrize("made", ENCODERS.values(), ids=ENCODERS)
 
 
-@pytest.fixture
-def embedding(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
-    """The parts that were embedded, in their order."""
-    done: list[list[str]] = []
-    embed = module.embedded
+@pytest.mark.parametrize("made", ENCODERS.values(), ids=ENCODERS)
+@pytest.mark.parametrize("after", [False, True])
+def test_a_killed_build_goes_on_and_embeds_no_part_twice(
+    made: Any, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before or after each write of rows, and before the last step of all."""
+    embed, put, finish = module.embedded, Table.put, Table.finish
+    state, parts = {"writes": 0}, []
 
     def noted(encoder: Any, texts: Sequence[str], *more: Any) -> Vectors:
         vectors = embed(encoder, texts, *more)
-        done.extend([list(texts)] * bool(texts))
+        parts.extend([list(texts)] * (0 < len(texts) <= 2))
         return vectors
-
-    monkeypatch.setattr(module, "embedded", noted)
-    yield done
-
-
-@each_encoder
-@pytest.mark.parametrize("after", [False, True])
-def test_a_killed_build_goes_on_and_embeds_no_part_twice(
-    made: Any,
-    after: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    embedding: list[list[str]],
-) -> None:
-    """Killed before or after each write of rows, and before the last step of all."""
-    put, finish = Table.put, Table.finish
-    state = {"writes": 0}
 
     def put_or_die(self: Table, rows: Any, gone: set[str]) -> None:
         state["writes"] += 1
@@ -220,6 +205,7 @@ def test_a_killed_build_goes_on_and_embeds_no_part_twice(
             raise Killed
         finish(self, values)
 
+    monkeypatch.setattr(module, "embedded", noted)
     monkeypatch.setattr(Table, "put", put_or_die)
     monkeypatch.setattr(Table, "finish", finish_or_die)
     kills = 0
@@ -235,7 +221,6 @@ def test_a_killed_build_goes_on_and_embeds_no_part_twice(
     once = Index(ALL, encoder=made(), on_long=index._on_long)
     assert index.ids == once.ids and index.texts == once.texts
     np.testing.assert_allclose(index.vectors, once.vectors, atol=2e-6)
-    parts = [part for part in embedding if len(part) <= 2]
     if not after and made is not Lengths:  # that one's rows are embedded again to be recognised
         assert len(parts) == -(-len(ALL) // 2), "each part once"
 

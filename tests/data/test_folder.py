@@ -39,7 +39,8 @@ def test_a_beir_folder_is_read_with_titles_before_texts(
         {"_id": "d3", "title": "", "text": "an empty one"},
         {"_id": "d4", "title": None, "text": "none"},
     ]
-    assert load_retrieval(write_beir(tmp_path / "toy", corpus)) == RetrievalSet(
+    folder = write_beir(tmp_path / "toy", corpus)
+    expected = RetrievalSet(
         document_ids=["d1", "d2", "d3", "d4"],
         documents=["Boats are red", "no title", "an empty one", "none"],
         query_ids=["q1", "q2"],
@@ -47,13 +48,10 @@ def test_a_beir_folder_is_read_with_titles_before_texts(
         qrels={"q1": {"d1": 2}, "q2": {"d2": 1}},
         name="toy",
     )
-
-
-def test_gzipped_files_hold_the_same_set(tmp_path: Path, write_beir: WriteBeir) -> None:
-    plain, packed = write_beir(tmp_path / "plain"), write_beir(tmp_path / "packed")
-    compress(packed / "corpus.jsonl")
-    compress(packed / "queries.jsonl")
-    assert load_retrieval(packed).fingerprint == load_retrieval(plain).fingerprint
+    assert load_retrieval(folder) == expected
+    compress(folder / "corpus.jsonl")
+    compress(folder / "queries.jsonl")
+    assert load_retrieval(folder) == expected
 
 
 def test_only_queries_judged_in_the_split_are_asked(tmp_path: Path, write_beir: WriteBeir) -> None:
@@ -130,21 +128,6 @@ def test_a_missing_split_says_which_there_are_and_a_list_of_exclusions_is_none(
         load_retrieval(folder)
 
 
-@pytest.mark.parametrize(
-    "row", [{"_id": "q2"}, {"_id": 2, "text": "x"}, {"_id": "q2", "text": None}, ["q2", "x"], None]
-)
-def test_a_line_with_other_fields_is_named_and_shown(
-    tmp_path: Path, write_beir: WriteBeir, write_json_lines: WriteLines, row: object
-) -> None:
-    folder = write_beir(tmp_path / "toy")
-    write_json_lines(folder / "queries.jsonl", [{"_id": "q1", "text": "red?"}, row])
-    with pytest.raises(
-        ValueError, match=r'queries\.jsonl, line 2: expected .* "_id", "text", got'
-    ) as caught:
-        load_retrieval(folder)
-    assert str(caught.value).endswith(f"got {json.dumps(row)}")
-
-
 @pytest.mark.parametrize("file", ["corpus", "queries"])
 def test_an_id_that_occurs_twice_in_a_file_is_refused(
     tmp_path: Path, write_beir: WriteBeir, write_json_lines: WriteLines, file: str
@@ -179,19 +162,6 @@ def test_a_line_that_is_no_judgement_is_named_by_file_and_line(
     folder = write_beir(tmp_path / "toy", qrels={"test": f"q1\td1\t1\n{line}\n"})
     with pytest.raises(ValueError, match=rf"qrels/test\.tsv, line 3: {said}"):
         load_retrieval(folder)
-
-
-def test_stray_judgements_are_refused_or_dropped_as_asked(
-    tmp_path: Path, write_beir: WriteBeir
-) -> None:
-    folder = write_beir(tmp_path / "toy", qrels={"test": "q1\td1\t1\nq1\tgone\t1\nq9\td1\t1\n"})
-    with pytest.raises(
-        ValueError, match="toy: 2 judgements name a query or document that is not there"
-    ) as caught:
-        load_retrieval(folder)
-    assert "q1 → gone" in str(caught.value)
-    assert "q9 → d1" in str(caught.value)
-    assert load_retrieval(folder, drop_unknown=True).qrels == {"q1": {"d1": 1}}
 
 
 # --- pairs

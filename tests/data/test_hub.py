@@ -41,11 +41,12 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     datasets.enable_progress_bars()
 
 
-def declare(folder: Path, files: dict[tuple[str, str], str]) -> None:
+def declare(folder: Path, prefix: str = "", qrels: str = "default") -> None:
     """Write the card that tells `datasets` which file is which configuration and split."""
+    files = {f"{prefix}corpus": "corpus", f"{prefix}queries": "queries", qrels: "test"}
     configs = [
-        {"config_name": configuration, "data_files": [{"split": split, "path": path}]}
-        for (configuration, split), path in files.items()
+        {"config_name": name, "data_files": [{"split": split, "path": f"{split}.jsonl"}]}
+        for name, split in files.items()
     ]
     (folder / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': configs})}---\n")
 
@@ -57,14 +58,7 @@ def local_set(tmp_path: Path, write_json_lines: WriteLines) -> Path:
     write_json_lines(folder / "corpus.jsonl", DOCUMENTS)
     write_json_lines(folder / "queries.jsonl", QUERIES)
     write_json_lines(folder / "test.jsonl", QRELS)
-    declare(
-        folder,
-        {
-            ("corpus", "corpus"): "corpus.jsonl",
-            ("queries", "queries"): "queries.jsonl",
-            ("default", "test"): "test.jsonl",
-        },
-    )
+    declare(folder)
     return folder
 
 
@@ -85,14 +79,7 @@ def test_a_set_in_mtebs_layout_is_read_as_the_beir_folder_of_the_same_content(
 
 
 def test_a_configuration_is_a_prefix_of_the_three(local_set: Path) -> None:
-    declare(
-        local_set,
-        {
-            ("nl-corpus", "corpus"): "corpus.jsonl",
-            ("nl-queries", "queries"): "queries.jsonl",
-            ("nl-qrels", "test"): "test.jsonl",
-        },
-    )
+    declare(local_set, "nl-", "nl-qrels")
     collection = cde.load_retrieval(f"hub:{local_set}:nl")
     assert collection.qrels == {"q1": {"d1": 2, "d2": 0}}
     assert collection.name == f"hub:{local_set}:nl"

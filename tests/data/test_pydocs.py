@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +19,6 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 import cde
 from cde_studies.collections import installed, pydocs
-from cde_studies.collections.pydocs import (
-    SourceFile,
-    read_docstrings,
-    source_files,
-    split_docstring,
-)
 
 BODY = "The body has to have at least twelve words, and this one has just enough of them."
 
@@ -31,79 +26,58 @@ BODY = "The body has to have at least twelve words, and this one has just enough
 # --- reading sources
 
 
-def package(folder: Path, name: str = "fakepackage") -> None:
-    """A package of which every module raises when it is executed."""
-    files = {
-        "__init__.py": (
-            f'"""Describe the whole package.\n\n{BODY}\n"""\nraise RuntimeError("executed")\n'
-        ),
-        "core.py": f'''
+ESCAPED = r"Try the \d first of all."
+
+
+def doc(summary: str, depth: int = 0, kind: str = "") -> str:
+    """A docstring, so many blocks deep."""
+    return textwrap.indent(f'{kind}"""{summary}\n\n{BODY}\n"""\n', "    " * depth)
+
+
+def package(folder: Path) -> None:
+    """A package `fakepackage` of which every module raises when it is executed."""
+    core = f"""
 raise RuntimeError("executed")
-
-
 class Thing:
-    """Hold one single thing.
-
-    {BODY}
-    """
-
+{doc("Hold one single thing.", 1)}
     def method(self):
-        """Do one single thing.
-
-        {BODY}
-        """
-
+{doc("Do one single thing.", 2)}
         def inner():
-            """Nobody reads this docstring.
-
-            {BODY}
-            """
-
-
+{doc("Nobody reads this docstring.", 3)}
 if True:
     def chosen():
-        """Take the first way.
-
-        {BODY}
-        """
+{doc("Take the first way.", 2)}
 else:
     async def chosen():
-        """Take the other way.
-
-        {BODY}
-        """
-
+{doc("Take the other way.", 2)}
 try:
     def tried():
-        r"""Try the \\d first of all.
-
-        {BODY}
-        """
+{doc(ESCAPED, 2, "r")}
 except ImportError:
     pass
-''',
-        "broken.py": f'"""Describe a broken module.\n\n{BODY}\n"""\nprint "Python 2"\n',
-        "tests/test_core.py": f'"""Test the core module.\n\n{BODY}\n"""\n',
+"""
+    files = {
+        "__init__.py": f'{doc("Describe the whole package.")}raise RuntimeError("executed")\n',
+        "core.py": core,
+        "broken.py": f'{doc("Describe a broken module.")}print "Python 2"\n',
+        "tests/test_core.py": doc("Test the core module."),
         "sub/__init__.py": "",
-        "sub/deep.py": f'"""Describe the deep module.\n\n{BODY}\n"""\nimport not_installed\n',
+        "sub/deep.py": f"{doc('Describe the deep module.')}import not_installed\n",
     }
     for path, source in files.items():
-        (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name / path).write_text(source)
+        (folder / "fakepackage" / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "fakepackage" / path).write_text(source)
 
 
-@pytest.fixture
-def fake_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    package(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return "fakepackage"
-
-
-def test_sources_are_read_without_being_executed(fake_package: str) -> None:
+def test_sources_are_read_without_being_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every definition outside functions is found under its qualified name, in the order of the
     source.
     """
-    rows = read_docstrings(source_files(fake_package))
+    package(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rows = pydocs.read_docstrings(pydocs.source_files("fakepackage"))
     assert [(row.id.removeprefix("fakepackage"), row.query) for row in rows] == [
         ("", "Describe the whole package."),
         (".core.Thing", "Hold one single thing."),
@@ -117,7 +91,7 @@ def test_sources_are_read_without_being_executed(fake_package: str) -> None:
     assert {row.domain for row in rows} == {"fakepackage"}
     assert not any(name.startswith("fakepackage") for name in sys.modules)
     with pytest.raises(RuntimeError, match="executed"):
-        __import__(fake_package)
+        __import__("fakepackage")
 
 
 def test_what_is_read_does_not_depend_on_the_warnings_filter(tmp_path: Path) -> None:
@@ -126,10 +100,10 @@ def test_what_is_read_does_not_depend_on_the_warnings_filter(tmp_path: Path) -> 
     """
     path = tmp_path / "module.py"
     path.write_text(f'"""Say what \\d stands for.\n\n{BODY}\n"""\n')
-    file = SourceFile("package", path, "package.module")
+    file = pydocs.SourceFile("package", path, "package.module")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        rows = read_docstrings([file])
+        rows = pydocs.read_docstrings([file])
     assert [row.query for row in rows] == [r"Say what \d stands for."]
 
 
@@ -139,7 +113,7 @@ def test_a_package_without_sources_is_named(name: str) -> None:
     with pytest.raises(
         ModuleNotFoundError, match=f"'{name}' is not installed as a package with sources"
     ):
-        source_files(name)
+        pydocs.source_files(name)
 
 
 WORDS_12 = "one two three four five six seven eight nine ten eleven twelve"
@@ -175,7 +149,7 @@ SPLITS: dict[str, tuple[str, tuple[str, str] | None]] = {
 @pytest.mark.parametrize("kind", SPLITS)
 def test_a_docstring_is_split_into_summary_and_rest(kind: str) -> None:
     docstring, expected = SPLITS[kind]
-    assert split_docstring(docstring) == expected
+    assert pydocs.split_docstring(docstring) == expected
 
 
 # --- the collection
@@ -214,12 +188,7 @@ def test_equal_documents_stand_on_one_side_of_the_split() -> None:
 
 
 def test_held_out_packages_are_never_training_pairs(pydocs_pairs: cde.Pairs) -> None:
-    assert set(pydocs_pairs.domains) == set(pydocs.PACKAGES) - {
-        "sympy",
-        "networkx",
-        "polars",
-        "sqlalchemy",
-    }
+    assert set(pydocs_pairs.domains) == set(pydocs.PACKAGES) - set(pydocs.HELD_OUT)
 
 
 def test_no_training_pair_holds_a_document_that_a_query_asks_for(pydocs_pairs: cde.Pairs) -> None:

@@ -91,8 +91,9 @@ def test_a_name_below_the_data_folder_loads_what_its_path_does(data: Path) -> No
 
 
 def test_arguments_reach_the_folder(data: Path) -> None:
-    (data / "beir" / "boats" / "qrels" / "dev.tsv").write_text("q1\td1\t1\nq1\tgone\t1\n")
-    with pytest.raises(ValueError, match="1 judgements"):
+    lines = "q1\td1\t1\nq1\tgone\t1\nq9\td1\t1\n"
+    (data / "beir" / "boats" / "qrels" / "dev.tsv").write_text(lines)
+    with pytest.raises(ValueError, match="2 judgements .* q1 → gone, q9 → d1"):
         cde.load_retrieval("beir/boats", split="dev")
     assert cde.load_retrieval("beir/boats", split="dev", drop_unknown=True).qrels == {
         "q1": {"d1": 1}
@@ -205,12 +206,6 @@ def test_a_name_does_not_lead_out_of_its_folder(data: Path, name: str) -> None:
 # --- what was loaded and asked for
 
 
-def test_what_is_loaded_is_remembered_with_its_fingerprint(data: Path) -> None:
-    pairs, collection = cde.load_pairs("pairs/law"), cde.load_retrieval("beir/boats")
-    assert account.loaded == {"pairs/law": pairs.fingerprint, "beir/boats": collection.fingerprint}
-    assert account.asked == {"pairs/law", "beir/boats"}
-
-
 def test_what_is_asked_for_is_remembered_whether_or_not_it_is_there(data: Path) -> None:
     assert sources.is_available("beir/boats")
     assert not sources.is_available("beir/boats", "beir/ships")
@@ -296,7 +291,9 @@ def test_the_fingerprints_of_a_collection_are_those_that_loading_gives_and_follo
     data: Path, private_cache: Path
 ) -> None:
     pairs, collection = cde.load_pairs("pairs/law"), cde.load_retrieval("beir/boats")
-    before = dict(account.loaded), set(account.asked)
+    loaded = {"pairs/law": pairs.fingerprint, "beir/boats": collection.fingerprint}
+    before = loaded, {"pairs/law", "beir/boats"}
+    assert (account.loaded, account.asked) == before
     assert pairs.fingerprint in known_fingerprints("pairs/law")
     assert collection.fingerprint in known_fingerprints("beir/boats")
     assert known_fingerprints("beir/no-such") == set()

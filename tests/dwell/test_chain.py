@@ -20,6 +20,7 @@ from cde_studies.dwell.chain import Phase, crop_pairs, shuffle_segments, train_p
 from cde_studies.dwell.encoder_decoder import EncoderDecoder
 from cde_studies.dwell.recipe import dwell_recipe
 
+TOKENIZER = load_tokenizer("minilm")
 LETTERS = [f"{first}{second}" for first in "abcd" for second in "eiou"]
 START = Phase("start", {"layers": 1, "precision": "float32", "device": "cpu", "max_tokens": 32})
 TEXTS = [" ".join(np.random.default_rng(number).choice(LETTERS, 40)) for number in range(24)]
@@ -43,14 +44,22 @@ def start_small(small_start: str) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return load_tokenizer("minilm")
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """Settings and hard negatives of each training, as they begin."""
+    begun, make = [], Trainer.__init__
+
+    def noted(self: Trainer, config: Any, *arguments: Any, **options: Any) -> None:
+        begun.append((config, options["hard_negatives"]))
+        make(self, config, *arguments, **options)
+
+    monkeypatch.setattr(Trainer, "__init__", noted)
+    return begun
 
 
-def test_a_crop_is_a_tenth_to_a_half_of_its_document_and_stands_in_it(tokenizer: Any) -> None:
+def test_a_crop_is_a_tenth_to_a_half_of_its_document_and_stands_in_it() -> None:
     text = " ".join(ascii_lowercase + digits)
-    pairs = crop_pairs([text, "short"], tokenizer, 400)
+    pairs = crop_pairs([text, "short"], TOKENIZER, 400)
     lengths = [len(side.split()) for pair in pairs for side in pair]
     assert all(side in text for pair in pairs for side in pair)
     assert min(lengths) >= 3
@@ -62,10 +71,10 @@ def test_a_crop_is_a_tenth_to_a_half_of_its_document_and_stands_in_it(tokenizer:
 
 @pytest.mark.parametrize(("placement", "even"), [("inside", False), ("around", True)])
 def test_only_crops_that_run_over_the_end_see_every_token_equally_often(
-    placement: Any, even: bool, tokenizer: Any
+    placement: Any, even: bool
 ) -> None:
     text = " ".join(ascii_lowercase)
-    pairs = crop_pairs([text], tokenizer, 3000, placement=placement)
+    pairs = crop_pairs([text], TOKENIZER, 3000, placement=placement)
     seen = Counter(word for pair in pairs for side in pair for word in side.split())
     shares = np.array([seen[word] for word in text.split()]) / 6000
     if even:
@@ -76,12 +85,10 @@ def test_only_crops_that_run_over_the_end_see_every_token_equally_often(
 
 @pytest.mark.parametrize("placement", ["inside", "around"])
 @pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
-def test_a_crop_is_one_run_of_its_document_of_just_its_share(
-    placement: Any, share: float, tokenizer: Any
-) -> None:
+def test_a_crop_is_one_run_of_its_document_of_just_its_share(placement: Any, share: float) -> None:
     words = list(ascii_lowercase[:24])
     pairs = crop_pairs(
-        [" ".join(words)], tokenizer, 100, shares=(share, share), placement=placement
+        [" ".join(words)], TOKENIZER, 100, shares=(share, share), placement=placement
     )
     size = round(share * 24)
     twice = [*words, *words] if placement == "around" else words
@@ -90,90 +97,64 @@ def test_a_crop_is_one_run_of_its_document_of_just_its_share(
     assert set(crops) == set(runs), "each run there is, and no other"
 
 
-def test_every_document_is_cropped_once_before_any_is_cropped_twice(tokenizer: Any) -> None:
+def test_every_document_is_cropped_once_before_any_is_cropped_twice() -> None:
     texts = [" ".join([word] * 12) for word in LETTERS]
-    pairs = crop_pairs(texts, tokenizer, 2 * len(texts) + 3)
+    pairs = crop_pairs(texts, TOKENIZER, 2 * len(texts) + 3)
     drawn = [query.split()[0] for query in pairs.queries]
     assert sorted(drawn[: len(texts)]) == sorted(LETTERS)
     assert sorted(drawn[len(texts) : 2 * len(texts)]) == sorted(LETTERS)
     with pytest.raises(ValueError, match="none of 1 texts has 10 tokens"):
-        crop_pairs(["short"], tokenizer, 1)
+        crop_pairs(["short"], TOKENIZER, 1)
 
 
-def test_shuffled_documents_keep_their_tokens_and_lose_their_order(tokenizer: Any) -> None:
+def test_shuffled_documents_keep_their_tokens_and_lose_their_order() -> None:
     text = " ".join(ascii_lowercase)
-    shuffled = shuffle_segments([text, "too short"], tokenizer)
+    shuffled = shuffle_segments([text, "too short"], TOKENIZER)
     assert sorted(shuffled[0].split()) == text.split()
     assert shuffled[0] != text
     assert shuffled[1] == "too short"
-    firsts = Counter(one.split()[0] for one in shuffle_segments([text] * 500, tokenizer))
+    firsts = Counter(one.split()[0] for one in shuffle_segments([text] * 500, TOKENIZER))
     assert len(firsts) == 10
     assert max(firsts.values()) < 90
 
 
 @pytest.mark.slow
-def test_chains_share_what_they_have_in_common(
-    private_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chains_share_what_they_have_in_common(private_cache: Path, trainings: list[Any]) -> None:
     crops = Phase("crops", CONTRASTIVE, START)
     tuned = Phase("tune", {**CONTRASTIVE, "hard_negatives": 1}, crops)
     first = train_phase(tuned, TEXTS, PAIRS)
     done = {path.parent.name for path in private_cache.glob("runs/*/run.json")}
     assert len(done) == 3
-    trained: list[str] = []
-    run = Trainer.run
-
-    def counted(self: Trainer) -> Any:
-        trained.append("run")
-        return run(self)
-
-    monkeypatch.setattr(Trainer, "run", counted)
+    trainings.clear()
     assert train_phase(tuned, TEXTS, PAIRS) == first
-    assert not trained
+    assert not trainings
     again = train_phase(Phase("tune", {**CONTRASTIVE, "hard_negatives": 1}, tuned), TEXTS, PAIRS)
-    assert trained == ["run"], "only the new episode is trained"
+    assert len(trainings) == 1, "only the new episode is trained"
     other = train_phase(tuned, TEXTS, PAIRS, seed=1)
     assert len({first, again, other}) == 3
-    assert len(trained) == 3
+    assert len(trainings) == 3
 
 
 @pytest.mark.slow
 def test_an_episode_takes_the_documents_that_its_own_start_ranks_highest(
-    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+    private_cache: Path, trainings: list[Any]
 ) -> None:
     settings = {**CONTRASTIVE, "hard_negatives": 2}
     first = Phase("tune", settings, START)
     model = EncoderDecoder.from_pretrained(train_phase(first, TEXTS, PAIRS) / "model")
     vectors = model.encode_queries(PAIRS.queries), model.encode_documents(PAIRS.documents)
-    given: list[Any] = []
-    make = Trainer.__init__
-
-    def noted(self: Trainer, *arguments: Any, **options: Any) -> None:
-        given.append(options["hard_negatives"])
-        make(self, *arguments, **options)
-
-    monkeypatch.setattr(Trainer, "__init__", noted)
     train_phase(Phase("tune", settings, first), TEXTS, PAIRS)
-    np.testing.assert_array_equal(given[0], mine_hard_negatives(*vectors, 2))
+    np.testing.assert_array_equal(trainings[-1][1], mine_hard_negatives(*vectors, 2))
 
 
 @pytest.mark.slow
-def test_each_episode_sees_other_batches(
-    private_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seeds: list[int] = []
-    make = Trainer.__init__
-
-    def noted(self: Trainer, config: Any, *arguments: Any, **options: Any) -> None:
-        seeds.append(config.seed)
-        make(self, config, *arguments, **options)
-
-    monkeypatch.setattr(Trainer, "__init__", noted)
+def test_each_episode_sees_other_batches(private_cache: Path, trainings: list[Any]) -> None:
     settings = {**CONTRASTIVE, "steps": 1}
     last = Phase("crops", settings, START)
     for _ in range(3):
         last = Phase("tune", settings, last)
     train_phase(last, TEXTS, PAIRS, seed=4)
+    seeds = [config.seed for config, _ in trainings]
     assert len(set(seeds[1:])) == 3
     assert seeds[:2] == [4, 4]
 
@@ -242,7 +223,7 @@ def test_what_is_probed_was_never_trained_on() -> None:
 
 @pytest.mark.slow
 def test_what_is_cropped_is_what_the_stage_says(
-    private_cache: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[list[str], str]] = []
 
@@ -259,25 +240,25 @@ def test_what_is_cropped_is_what_the_stage_says(
     assert pooled == ["decoder", "decoder", "decoder", "mean"]
     assert [placement for _, placement in asked] == ["inside", "inside", "around", "inside"]
     assert asked[0][0] == asked[2][0] == asked[3][0] == TEXTS
-    assert asked[1][0] == shuffle_segments(TEXTS, tokenizer, seed=3) != TEXTS
+    assert asked[1][0] == shuffle_segments(TEXTS, TOKENIZER, seed=3) != TEXTS
 
 
 @pytest.mark.parametrize("profile", ["smoke", "laptop", "gpu"])
 @pytest.mark.slow
 def test_no_stage_cuts_off_what_the_probes_read(
-    profile: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+    profile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A phase that cut long documents would teach that their ends do not matter."""
     monkeypatch.setattr("cde_studies.dwell.recipe.HELD_OUT", ("networkx",))
     using = dwell_recipe(profile, documents=300, data="pydocs/pandas")
     texts = [*using.pairs.documents, *using.probed]
-    lengths = [len(row) for row in tokenizer(texts)["input_ids"]]
+    lengths = [len(row) for row in TOKENIZER(texts)["input_ids"]]
     assert max(lengths) <= min(using.tune["document_tokens"], using.start["max_tokens"])
     assert np.quantile(lengths, 0.9) > 0.5 * max(lengths)
-    crops = crop_pairs(using.pairs.documents, tokenizer, 600)
+    crops = crop_pairs(using.pairs.documents, TOKENIZER, 600)
     longest = max(
         len(row)
         for side in (crops.queries, crops.documents)
-        for row in tokenizer(list(side))["input_ids"]
+        for row in TOKENIZER(list(side))["input_ids"]
     )
     assert longest <= using.crops["query_tokens"]

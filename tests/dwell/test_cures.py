@@ -41,17 +41,10 @@ def test_words_without_an_order_have_no_place() -> None:
     assert found["index"] == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.parametrize("factor", [0.5, 3.0])
-def test_the_index_has_no_unit(factor: float) -> None:
+def test_the_index_is_of_thirds_has_no_unit_and_is_nought_where_nothing_is_found() -> None:
     rows = pd.DataFrame([{f"ndcg {place}": 60.0 - place for place in range(PLACES + 1)}])
-    one, other = thirds(rows).iloc[0], thirds(rows * factor).iloc[0]
-    assert one["index"] == pytest.approx(1 - 51 / 58)
-    assert other["index"] == pytest.approx(one["index"])
-
-
-def test_an_encoder_that_finds_nothing_has_no_index_but_nought() -> None:
-    rows = pd.DataFrame([{f"ndcg {place}": 0.0 for place in range(PLACES + 1)}])
-    assert thirds(rows)["index"].item() == 0
+    for factor, index in ((1, 1 - 51 / 58), (3, 1 - 51 / 58), (0, 0)):
+        assert thirds(rows * factor)["index"].item() == pytest.approx(index)
 
 
 def test_arms_of_a_seed_see_the_same_queries_in_documents_of_the_same_words() -> None:

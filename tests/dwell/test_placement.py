@@ -11,15 +11,13 @@ from biased_encoders import text_of
 from cde.data import RetrievalSet
 from cde.models.encoder import load_tokenizer
 from cde_studies.collections.pydocs import HELD_OUT
+from cde_studies.dwell.cures import source_of
 from cde_studies.dwell.passages import Passages, load_passages
 from cde_studies.dwell.placement import Placed, at_the_beginning, halves, placed_pairs
 from cde_studies.dwell.probes import PLACES
 from cde_studies.dwell.substrings import token_spans
 
-
-def source_of(name: str) -> str:
-    """The package of a docstring."""
-    return name.partition(".")[0]
+PACKAGE = source_of("pydocs")
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +27,8 @@ def placed() -> Placed:
 
 
 def test_at_the_beginning_every_document_begins_with_its_passage(placed: Placed) -> None:
-    first = placed_pairs(placed, at_the_beginning(1), source_of)
-    last = placed_pairs(placed, at_the_beginning(0), source_of)
+    first = placed_pairs(placed, at_the_beginning(1), PACKAGE)
+    last = placed_pairs(placed, at_the_beginning(0), PACKAGE)
     for name, early, late in zip(first.ids, first.documents, last.documents, strict=True):
         passage = " ".join(text_of(placed.passages, name).split())
         assert early.startswith(passage)
@@ -39,8 +37,8 @@ def test_at_the_beginning_every_document_begins_with_its_passage(placed: Placed)
 
 def test_a_moved_document_has_the_tokens_of_the_one_that_was_written(placed: Placed) -> None:
     tokenizer = load_tokenizer("minilm")
-    written = placed_pairs(placed, None, source_of)
-    moved = placed_pairs(placed, [1 / PLACES] * PLACES, source_of, seed=3)
+    written = placed_pairs(placed, None, PACKAGE)
+    moved = placed_pairs(placed, [1 / PLACES] * PLACES, PACKAGE, seed=3)
     assert written.documents != moved.documents
     for one, other in zip(written.documents, moved.documents, strict=True):
         assert Counter(token_spans(one, tokenizer)[0]) == Counter(token_spans(other, tokenizer)[0])
@@ -70,8 +68,8 @@ def test_a_dose_holds_those_of_a_smaller_one() -> None:
 
 
 def test_halves_share_no_source_and_lose_no_query(placed: Placed) -> None:
-    one, other = halves(placed.passages, source_of)
-    sources = [{source_of(name) for name in part.collection.document_ids} for part in (one, other)]
+    one, other = halves(placed.passages, PACKAGE)
+    sources = [{PACKAGE(name) for name in part.collection.document_ids} for part in (one, other)]
     assert not sources[0] & sources[1]
     assert set(one.spans) | set(other.spans) == set(placed.passages.spans)
     assert not set(one.spans) & set(other.spans)

@@ -19,25 +19,10 @@ from cde.models import BiEncoder
 from cde.training.runs import Run
 from cde_studies.dwell import pretrained_stages as stages
 from cde_studies.dwell.cures import thirds
-from cde_studies.dwell.pretrained_stages import (
-    CHAINS,
-    COMPARED,
-    CROPS,
-    HALVES,
-    MASKED,
-    SHUFFLED,
-    STEPS,
-    TUNED,
-    PretrainedStages,
-    first_halves,
-    pretrained_stages,
-    rows_of_compared,
-    rows_of_orders,
-    with_new_positions,
-)
+from cde_studies.dwell.pretrained_stages import CROPS, HALVES, MASKED, SHUFFLED, TUNED
 from cde_studies.dwell.tables import decline_by_order
 
-SMOKE = pretrained_stages("smoke")
+SMOKE = stages.pretrained_stages("smoke")
 POSITIONS = "backbone.embeddings.position_embeddings.weight"
 
 
@@ -47,7 +32,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_nothing_but_the_positions_is_drawn_anew_and_each_seed_draws_others() -> None:
     own = BiEncoder.from_backbone("minilm", 1).state_dict()
-    drawn = [with_new_positions(BiEncoder.from_backbone("minilm", 1), s) for s in (0, 0, 1)]
+    drawn = [stages.with_new_positions(BiEncoder.from_backbone("minilm", 1), s) for s in (0, 0, 1)]
     first, again, other = (model.state_dict() for model in drawn)
     assert [name for name in own if not torch.equal(own[name], first[name])] == [POSITIONS]
     assert torch.equal(first[POSITIONS], again[POSITIONS])
@@ -61,27 +46,27 @@ def test_nothing_but_the_positions_is_drawn_anew_and_each_seed_draws_others() ->
 @pytest.mark.parametrize("profile", ["smoke", "laptop", "day", "gpu", "paper"])
 def test_fine_tuning_cuts_no_document_off_at_any_scale(profile: str) -> None:
     """What had never seen an end would prefer the beginning for that alone."""
-    of = pretrained_stages(profile)
+    of = stages.pretrained_stages(profile)
     assert of.tune["document_tokens"] >= of.texts.longest + 2  # with the two marks
 
 
 def test_the_first_half_has_half_of_the_tokens() -> None:
     tokenizer = SMOKE.tokenizer
     texts = SMOKE.texts.pairs.documents
-    for text, half in zip(texts, first_halves(texts, tokenizer), strict=True):
+    for text, half in zip(texts, stages.first_halves(texts, tokenizer), strict=True):
         assert text.strip().startswith(half)
         whole, part = (len(tokenizer(one)["input_ids"]) - 2 for one in (text, half))
         assert part == pytest.approx(whole / 2, abs=0.1 * whole)
-    assert first_halves(["boats"], tokenizer) == ["boats"]
+    assert stages.first_halves(["boats"], tokenizer) == ["boats"]
 
 
 def test_crops_differ_in_what_is_cropped_and_not_in_how_long_they_are() -> None:
-    recipe = pretrained_stages("smoke", share_of_steps=50)
+    recipe = stages.pretrained_stages("smoke", share_of_steps=50)
     texts, tokenizer = recipe.texts.pairs.documents, recipe.tokenizer
     of = {stage: recipe.crop_pairs(stage, 3) for stage in (CROPS, HALVES, SHUFFLED)}
     sides = {stage: [*pairs.queries, *pairs.documents] for stage, pairs in of.items()}
     assert {len(crops) for crops in sides.values()} == {2 * 100 * 4}
-    halves = first_halves(texts, tokenizer)
+    halves = stages.first_halves(texts, tokenizer)
     assert all(any(crop in half for half in halves) for crop in sides[HALVES])
     assert all(any(crop in text for text in texts) for crop in sides[CROPS])
     assert not all(any(crop in half for half in halves) for crop in sides[CROPS])
@@ -139,20 +124,20 @@ def test_an_episode_takes_the_documents_that_its_own_start_ranks_highest(
 
 
 def test_chains_are_what_their_names_say() -> None:
-    for name in CHAINS:
+    for name in stages.CHAINS:
         said = [part for part in name.replace(" again", "").split(", ") if part != "start"]
         assert list(dict.fromkeys(SMOKE.stages(name))) == said
     assert SMOKE.stages("masked, crops, tuned again").count(TUNED) == SMOKE.episodes
     with pytest.raises(ValueError, match="maskd"):
         SMOKE.stages("maskd")
     with pytest.raises(ValueError, match="querys"):
-        pretrained_stages("smoke", querys=3)
+        stages.pretrained_stages("smoke", querys=3)
 
 
 @pytest.mark.parametrize("profile", ["smoke", "laptop"])
 @pytest.mark.slow
 def test_no_stage_cuts_off_what_the_probes_read(profile: str) -> None:
-    recipe = pretrained_stages(profile, documents=200, queries=50)
+    recipe = stages.pretrained_stages(profile, documents=200, queries=50)
     read = [*recipe.texts.pairs.documents, *recipe.orders["decline"]]
     longest = max(len(row) for row in recipe.tokenizer(read)["input_ids"])
     assert longest <= recipe.tune["document_tokens"]
@@ -160,7 +145,7 @@ def test_no_stage_cuts_off_what_the_probes_read(profile: str) -> None:
 
 
 @dataclass(frozen=True)
-class Built(PretrainedStages):
+class Built(stages.PretrainedStages):
     """The chains' probe, of an encoder that reads the first words of a document alone."""
 
     def encoder(self, chain: str, seed: int) -> Any:
@@ -168,7 +153,7 @@ class Built(PretrainedStages):
 
 
 def test_the_probe_finds_a_built_bias_and_none_in_a_bag_of_words() -> None:
-    texts = pretrained_stages("smoke", queries=40).texts
+    texts = stages.pretrained_stages("smoke", queries=40).texts
     recipe = Built(texts, 40, 1, SMOKE.masked, SMOKE.crops, SMOKE.tune, 2)
     rows = pd.DataFrame([recipe.probe("first words", 0), recipe.probe("BM25", 0)])
     first, bag = (row for _, row in rows.join(thirds(rows)).iterrows())
@@ -185,13 +170,13 @@ def test_a_stage_that_changes_nothing_adds_nothing_whatever_the_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     start = SMOKE.folder((), 0)
-    monkeypatch.setattr(PretrainedStages, "folder", lambda *_: start)
-    rows = rows_of_orders(SMOKE, [0], 3)
+    monkeypatch.setattr(stages.PretrainedStages, "folder", lambda *_: start)
+    rows = stages.rows_of_orders(SMOKE, [0], 3)
     declines = decline_by_order(rows)
-    assert set(declines) == set(STEPS)
+    assert set(declines) == set(stages.STEPS)
     # one encoder: an order has a decline of its own, which the difference of stages has not
-    assert declines[STEPS[0]].nunique() == 3
-    assert (declines.sub(declines[STEPS[0]], axis=0) == 0).all().all()
+    assert declines[stages.STEPS[0]].nunique() == 3
+    assert (declines.sub(declines[stages.STEPS[0]], axis=0) == 0).all().all()
     (bm25,) = rows.loc[rows["chain"] == "BM25", "mrr"]
     assert 0 < bm25 <= 1
 
@@ -201,9 +186,9 @@ def test_a_ranker_without_positions_loses_nothing_when_passages_move(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     start = SMOKE.folder((), 0)
-    monkeypatch.setattr(PretrainedStages, "folder", lambda *_: start)
-    rows = rows_of_compared(SMOKE, [0], 2).set_index("chain")
-    assert set(rows.index) == {*COMPARED, "BM25"}
+    monkeypatch.setattr(stages.PretrainedStages, "folder", lambda *_: start)
+    rows = stages.rows_of_compared(SMOKE, [0], 2).set_index("chain")
+    assert set(rows.index) == {*stages.COMPARED, "BM25"}
     assert rows.loc["BM25", "lost"] == pytest.approx(0)
     assert rows["recall"].between(rows["mrr"], 1).all()
     assert rows.drop("BM25")[["mrr", "recall", "lost"]].nunique().eq(1).all()

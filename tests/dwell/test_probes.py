@@ -20,14 +20,9 @@ from transformers import PreTrainedTokenizerFast
 from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.models.encoder import load_tokenizer
+from cde_studies.dwell import probes
 from cde_studies.dwell.passages import Passages
-from cde_studies.dwell.probes import (
-    PLACES,
-    move_passage,
-    moved_passage,
-    moved_versions,
-    scores_by_place,
-)
+from cde_studies.dwell.probes import move_passage, moved_passage
 from cde_studies.dwell.substrings import segments, substring_similarity, token_spans
 
 WORDS = [
@@ -37,14 +32,41 @@ WORDS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return load_tokenizer("minilm")
+TOKENIZER, PASSAGES = load_tokenizer("minilm"), marked_passages()
 
 
-@pytest.fixture(scope="module")
-def byte_level() -> Any:
-    """A tokenizer like GPT-2's: a blank belongs to the word after it; the first word has none."""
+@given(st.lists(st.sampled_from(WORDS), min_size=2, max_size=30), st.data())
+def test_a_move_keeps_every_token_and_the_passage_whole(words: list[str], data: Any) -> None:
+    text = data.draw(st.sampled_from([" ", "  ", "\n"])).join(words)
+    first = data.draw(st.integers(0, len(words) - 2))
+    last = data.draw(st.integers(first, len(words) - 2))
+    start = len(text) - len(text.split(None, first)[-1]) if first else 0
+    passage = text[start:].split()[: last - first + 1]
+    end = text.index(passage[-1], start + sum(map(len, passage[:-1]))) + len(passage[-1])
+    versions = move_passage(text, (start, end), TOKENIZER)
+    before, inside = (token_spans(some, TOKENIZER)[0] for some in (text, text[start:end]))
+    assert len(versions) == probes.PLACES
+    places = []
+    for version in versions:
+        ids = token_spans(version, TOKENIZER)[0]
+        assert Counter(ids) == Counter(before)
+        places.append([ids[at : at + len(inside)] for at in range(len(ids))].index(inside))
+    assert versions[0].split()[: len(passage)] == passage
+    assert versions[-1].split()[-len(passage) :] == passage
+
+
+def test_insertion_points_are_uniform() -> None:
+    letters = list("abcdefghijklmnopqrs")
+    text = " ".join([*letters[:5], "PASSAGE", *letters[5:]]).replace("PASSAGE", "red boat")
+    start = text.index("red boat")
+    versions = move_passage(text, (start, start + 8), TOKENIZER)
+    assert [version.split().index("red") for version in versions] == [
+        round(point * 19 / 9) for point in range(10)
+    ]
+
+
+def test_a_tokenizer_whose_first_word_is_different_is_given_a_blank() -> None:
+    """One like GPT-2's: a blank belongs to the word after it; the first word has none."""
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
@@ -52,46 +74,7 @@ def byte_level() -> Any:
     inner.train_from_iterator(
         [" ".join(WORDS)] * 20, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet)
     )
-    return PreTrainedTokenizerFast(tokenizer_object=inner)
-
-
-@pytest.fixture(scope="module")
-def passages() -> Passages:
-    return marked_passages()
-
-
-@given(st.lists(st.sampled_from(WORDS), min_size=2, max_size=30), st.data())
-def test_a_move_keeps_every_token_and_the_passage_whole(words: list[str], data: Any) -> None:
-    tokenizer = load_tokenizer("minilm")
-    text = data.draw(st.sampled_from([" ", "  ", "\n"])).join(words)
-    first = data.draw(st.integers(0, len(words) - 2))
-    last = data.draw(st.integers(first, len(words) - 2))
-    start = len(text) - len(text.split(None, first)[-1]) if first else 0
-    passage = text[start:].split()[: last - first + 1]
-    end = text.index(passage[-1], start + sum(map(len, passage[:-1]))) + len(passage[-1])
-    versions = move_passage(text, (start, end), tokenizer)
-    before, inside = (token_spans(some, tokenizer)[0] for some in (text, text[start:end]))
-    assert len(versions) == PLACES
-    places = []
-    for version in versions:
-        ids = token_spans(version, tokenizer)[0]
-        assert Counter(ids) == Counter(before)
-        places.append([ids[at : at + len(inside)] for at in range(len(ids))].index(inside))
-    assert versions[0].split()[: len(passage)] == passage
-    assert versions[-1].split()[-len(passage) :] == passage
-
-
-def test_insertion_points_are_uniform(tokenizer: Any) -> None:
-    letters = list("abcdefghijklmnopqrs")
-    text = " ".join([*letters[:5], "PASSAGE", *letters[5:]]).replace("PASSAGE", "red boat")
-    start = text.index("red boat")
-    versions = move_passage(text, (start, start + 8), tokenizer)
-    assert [version.split().index("red") for version in versions] == [
-        round(point * 19 / 9) for point in range(10)
-    ]
-
-
-def test_a_tokenizer_whose_first_word_is_different_is_given_a_blank(byte_level: Any) -> None:
+    byte_level = PreTrainedTokenizerFast(tokenizer_object=inner)
     text = "red boats sailing windé rope"
     versions = move_passage(text, (4, 9), byte_level)
     places = [version.split().index("boats") for version in versions]
@@ -100,7 +83,7 @@ def test_a_tokenizer_whose_first_word_is_different_is_given_a_blank(byte_level: 
     assert segments(text, byte_level, 5) == [f" {word}" for word in text.split()]
 
 
-def test_what_does_not_round_trip_is_left_out_and_counted(passages: Passages) -> None:
+def test_what_does_not_round_trip_is_left_out_and_counted() -> None:
     class Merging:
         """Has one token for "a" before "b", whatever stands between: a move makes and breaks it."""
 
@@ -121,14 +104,14 @@ def test_what_does_not_round_trip_is_left_out_and_counted(passages: Passages) ->
     assert move_passage("a c b", (2, 3), Merging()) == []
     assert segments("c a b d", Merging(), 3) == ["c", "a b", "d"]
     with pytest.raises(ValueError, match="no query is left"):
-        moved_passage(BM25(), passages, Merging(), longest=1)
+        moved_passage(BM25(), PASSAGES, Merging(), longest=1)
 
 
 @pytest.mark.parametrize(("chosen", "kind"), [FIRST, ALL, LAST])
 def test_the_moved_passage_recovers_a_built_bias(
-    chosen: Callable[[list[int]], list[int]], kind: str, passages: Passages, tokenizer: Any
+    chosen: Callable[[list[int]], list[int]], kind: str
 ) -> None:
-    scores, left_out = moved_passage(Bag(tokenizer, chosen), passages, tokenizer)
+    scores, left_out = moved_passage(Bag(TOKENIZER, chosen), PASSAGES, TOKENIZER)
     assert not left_out
     assert list(scores.columns) == ["default", *range(1, 11)]
     means = scores.mean()
@@ -158,24 +141,22 @@ class Early:
         return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-def test_a_passage_that_falls_below_the_cut_off_scores_nothing(
-    passages: Passages, tokenizer: Any
-) -> None:
+def test_a_passage_that_falls_below_the_cut_off_scores_nothing() -> None:
     """The best places were the document's own before the move: it may lose them to others."""
-    deep, _ = moved_passage(Early(), passages, tokenizer)
-    versions, _ = moved_versions(passages, tokenizer)
+    deep, _ = moved_passage(Early(), PASSAGES, TOKENIZER)
+    versions, _ = probes.moved_versions(PASSAGES, TOKENIZER)
     for cut in (1, 5):
         metric = f"mrr@{cut}"
-        scores = scores_by_place(Early(), passages, versions, [metric])[metric]
+        scores = probes.scores_by_place(Early(), PASSAGES, versions, [metric])[metric]
         within = deep.to_numpy() >= 1 / cut - 1e-9
         np.testing.assert_array_equal(scores.to_numpy(), np.where(within, deep.to_numpy(), 0))
         fell = within[:, 0] & ~within[:, -1]
         assert fell.any()
 
 
-def test_encoder_and_ranker_are_searched_alike(passages: Passages, tokenizer: Any) -> None:
+def test_encoder_and_ranker_are_searched_alike() -> None:
     """Two queries for one document: a ranker needs two corpora for them, an encoder one."""
-    collection = passages.collection
+    collection = PASSAGES.collection
     twice = RetrievalSet(
         collection.document_ids,
         collection.documents,
@@ -183,8 +164,8 @@ def test_encoder_and_ranker_are_searched_alike(passages: Passages, tokenizer: An
         [*collection.queries, collection.queries[0].split()[0]],
         {**collection.qrels, "again": {"d0": 1}},
     )
-    asked = Passages(twice, {**passages.spans, "again": passages.spans["q0"]}, {})
-    bag = Bag(tokenizer, FIRST[0])
+    asked = Passages(twice, {**PASSAGES.spans, "again": PASSAGES.spans["q0"]}, {})
+    bag = Bag(TOKENIZER, FIRST[0])
 
     class Ranking:
         def rank(self, some: RetrievalSet, depth: int = 1000) -> dict[str, dict[str, float]]:
@@ -195,8 +176,8 @@ def test_encoder_and_ranker_are_searched_alike(passages: Passages, tokenizer: An
             }
 
     # at the default place other documents are the same for both
-    by_ranker, _ = moved_passage(Ranking(), asked, tokenizer)
-    by_encoder, _ = moved_passage(bag, asked, tokenizer)
+    by_ranker, _ = moved_passage(Ranking(), asked, TOKENIZER)
+    by_encoder, _ = moved_passage(bag, asked, TOKENIZER)
     np.testing.assert_allclose(by_ranker["default"].loc[by_encoder.index], by_encoder["default"])
     assert by_ranker[1].mean() == by_encoder[1].mean() == 1.0
 
@@ -204,11 +185,11 @@ def test_encoder_and_ranker_are_searched_alike(passages: Passages, tokenizer: An
 @pytest.mark.parametrize(("chosen", "kind"), [FIRST, ALL, LAST])
 @pytest.mark.slow
 def test_substring_similarity_recovers_a_built_bias(
-    chosen: Callable[[list[int]], list[int]], kind: str, tokenizer: Any
+    chosen: Callable[[list[int]], list[int]], kind: str
 ) -> None:
     generator = np.random.default_rng(1)
     texts = [" ".join(generator.choice(list(ascii_lowercase), 120)) for _ in range(200)]
-    similarity = substring_similarity(Bag(tokenizer, chosen), [*texts, "too short"], tokenizer)
+    similarity = substring_similarity(Bag(TOKENIZER, chosen), [*texts, "too short"], TOKENIZER)
     assert similarity.rows.tolist() == list(range(200))
     assert np.nanmean(similarity.cosines - similarity.others) > 0.02, (
         "a document's runs are nearer to it than to another"
@@ -225,9 +206,9 @@ def test_substring_similarity_recovers_a_built_bias(
         assert np.ptp(others) < 0.05
 
 
-def test_the_room_of_an_encoder_that_cannot_tell_texts_apart_is_nought(tokenizer: Any) -> None:
+def test_the_room_of_an_encoder_that_cannot_tell_texts_apart_is_nought() -> None:
     texts = [" ".join(one) for one in (ascii_lowercase, ascii_lowercase[::-1], ascii_lowercase)]
-    similarity = substring_similarity(Bag(tokenizer, lambda tokens: [7]), texts, tokenizer)
+    similarity = substring_similarity(Bag(TOKENIZER, lambda tokens: [7]), texts, TOKENIZER)
     alone = np.isnan(similarity.others).all(axis=1)
     assert alone.tolist() == [True, False, False], "the same text is no other"
     np.testing.assert_allclose(similarity.cosines[1:] - similarity.others[1:], 0, atol=1e-6)
@@ -237,32 +218,29 @@ def test_the_room_of_an_encoder_that_cannot_tell_texts_apart_is_nought(tokenizer
 def test_runs_are_the_document_in_order_and_of_about_one_length(
     words: list[str], parts: int
 ) -> None:
-    tokenizer = load_tokenizer("minilm")
     text = " ".join(words)
-    pieces = segments(text, tokenizer, parts)
+    pieces = segments(text, TOKENIZER, parts)
     if isinstance(pieces, str):
         assert len(words) < parts or "longer" in pieces
         return
-    runs = [token_spans(run, tokenizer)[0] for run in pieces]
-    whole = token_spans(text, tokenizer)[0]
+    runs = [token_spans(run, TOKENIZER)[0] for run in pieces]
+    whole = token_spans(text, TOKENIZER)[0]
     assert [token for run in runs for token in run] == whole
-    longest_word = max(len(token_spans(word, tokenizer)[0]) for word in words)
+    longest_word = max(len(token_spans(word, TOKENIZER)[0]) for word in words)
     for run in runs:
         assert abs(len(run) - len(whole) / parts) <= longest_word + 1
 
 
-def test_what_cannot_be_cut_says_so(tokenizer: Any) -> None:
+def test_what_cannot_be_cut_says_so() -> None:
     with pytest.raises(ValueError, match="a fast tokenizer is needed"):
         token_spans("a", object())
     with pytest.raises(ValueError, match="no text can be cut"):
-        substring_similarity(Bag(tokenizer, ALL[0]), ["short"], tokenizer)
+        substring_similarity(Bag(TOKENIZER, ALL[0]), ["short"], TOKENIZER)
 
 
-def test_documents_longer_than_an_encoder_reads_are_counted(
-    passages: Passages, tokenizer: Any
-) -> None:
-    texts = passages.collection.documents
+def test_documents_longer_than_an_encoder_reads_are_counted() -> None:
+    texts = PASSAGES.collection.documents
     similarity = substring_similarity(
-        Bag(tokenizer, ALL[0]), [*texts, " ".join(["a"] * 500)], tokenizer, longest=200
+        Bag(TOKENIZER, ALL[0]), [*texts, " ".join(["a"] * 500)], TOKENIZER, longest=200
     )
     assert similarity.left_out == {"more than 200 tokens": 1}

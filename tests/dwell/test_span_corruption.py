@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 from cde.models.encoder import load_tokenizer
 from cde_studies.dwell import span_corruption
 from cde_studies.dwell.encoder_decoder import EncoderDecoder
-from cde_studies.dwell.span_corruption import (
-    Corrupted,
-    corrupt,
-    pretrain,
-    sentinels,
-    span_accuracy,
-    windows_corrupted,
-)
+from cde_studies.dwell.span_corruption import Corrupted, corrupt, pretrain, sentinels
 
 MARKS = np.arange(1, 41, dtype=np.int32)
 TEXTS = [
@@ -84,7 +77,7 @@ def test_a_window_is_corrupted_alone_with_spans_of_three(
     size: int, windows: int, seed: int
 ) -> None:
     ids = np.arange(100, 100 + size, dtype=np.int32)
-    corrupted = windows_corrupted(ids, MARKS, np.random.default_rng(seed), windows)
+    corrupted = span_corruption.windows_corrupted(ids, MARKS, np.random.default_rng(seed), windows)
     if isinstance(corrupted, str):
         assert size // windows < 5
         return
@@ -123,20 +116,22 @@ class Knowing:
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_the_probe_recovers_what_a_model_knows(share: float) -> None:
     model: Any = Knowing(share)
-    accuracy, _, left_out = span_accuracy(model, [*TEXTS, "too short"], batch_size=7)
+    accuracy, _, left_out = span_corruption.span_accuracy(
+        model, [*TEXTS, "too short"], batch_size=7
+    )
     assert accuracy.shape == (3, 10)
     assert left_out == {"fewer than 50 tokens": 1}
     np.testing.assert_array_equal(
         accuracy.mean(axis=0), [1.0 * (window < 10 * share) for window in range(10)]
     )
     with pytest.raises(ValueError, match="no document can be probed"):
-        span_accuracy(model, ["too short"])
+        span_corruption.span_accuracy(model, ["too short"])
 
 
 def test_one_who_names_the_commonest_token_is_right_as_often_as_it_stands_there() -> None:
     model: Any = Knowing(0.0)
     texts = [" ".join(["boat", "red", "boat", "sea"] * 20)] * 40
-    _, guessed, _ = span_accuracy(model, texts)
+    _, guessed, _ = span_corruption.span_accuracy(model, texts)
     assert guessed.mean() == pytest.approx(0.5, abs=0.02)
     assert np.ptp(guessed.mean(axis=0)) < 0.2
 

@@ -8,69 +8,53 @@ import pytest
 
 from cde.data import RetrievalSet
 from cde.intervals import mean_interval
+from cde_studies.dwell import tables
 from cde_studies.dwell.passages import Passages
 from cde_studies.dwell.substrings import Similarities
-from cde_studies.dwell.tables import (
-    best_by_others,
-    changes,
-    declines,
-    room,
-    rows_by_place,
-    rows_by_segment,
-    starts_row,
-)
+
+DRAWN = np.random.default_rng(0).uniform(size=(20, 4))
+SCORES = pd.DataFrame(DRAWN, columns=["default", 1, 2, 3])
+COSINES, OTHERS = np.random.default_rng(1).uniform(size=(2, 8, 10)).astype(np.float32)
+OTHERS[0] = np.nan
+SIMILAR = Similarities(COSINES, OTHERS, np.arange(8), {"too long": 2, "too short": 1})
 
 
-@pytest.fixture
-def scores() -> pd.DataFrame:
-    generator = np.random.default_rng(0)
-    return pd.DataFrame({name: generator.uniform(size=20) for name in ["default", 1, 2, 3]})
-
-
-@pytest.fixture
-def similar() -> Similarities:
-    generator = np.random.default_rng(1)
-    cosines, others = generator.uniform(size=(2, 8, 10)).astype(np.float32)
-    others[0] = np.nan
-    return Similarities(cosines, others, np.arange(8), {"too long": 2, "too short": 1})
-
-
-def test_rows_by_place_begin_with_the_documents_as_they_are(scores: pd.DataFrame) -> None:
-    rows = rows_by_place(scores)
+def test_rows_by_place_begin_with_the_documents_as_they_are() -> None:
+    rows = tables.rows_by_place(SCORES)
     assert [row["place"] for row in rows] == [0, 1, 2, 3]
     assert (rows[0]["change"], rows[0]["low"], rows[0]["high"]) == (0, 0, 0)
-    for row, column in zip(rows, scores, strict=True):
-        assert row["mrr"] == pytest.approx(scores[column].mean())
+    for row, column in zip(rows, SCORES, strict=True):
+        assert row["mrr"] == pytest.approx(SCORES[column].mean())
         assert row["change"] == pytest.approx(row["mrr"] - rows[0]["mrr"])
         assert row["low"] <= row["change"] <= row["high"]
-    ends = mean_interval(scores[1] - scores[3])
+    ends = mean_interval(SCORES[1] - SCORES[3])
     interval = [rows[2][name] for name in ("ends", "ends_low", "ends_high")]
     assert interval == pytest.approx([ends.estimate, ends.low, ends.high])
 
 
-def test_changes_are_of_each_query(scores: pd.DataFrame) -> None:
-    assert list(changes(scores)) == [1, 2, 3]
-    assert changes(scores)[2].tolist() == (scores[2] - scores["default"]).tolist()
+def test_changes_are_of_each_query() -> None:
+    assert list(tables.changes(SCORES)) == [1, 2, 3]
+    assert tables.changes(SCORES)[2].tolist() == (SCORES[2] - SCORES["default"]).tolist()
 
 
 def test_the_best_is_chosen_without_the_run_itself() -> None:
     runs = pd.DataFrame({2: [9.0, 0.0, 0.0], 3: [1.0, 2.0, 1.0]}, index=[5, 6, 7])
-    assert best_by_others(runs).to_dict() == {5: 1.0, 6: 0.0, 7: 0.0}
-    assert best_by_others(runs.iloc[:1]).to_dict() == {5: 9.0}
+    assert tables.best_by_others(runs).to_dict() == {5: 1.0, 6: 0.0, 7: 0.0}
+    assert tables.best_by_others(runs.iloc[:1]).to_dict() == {5: 9.0}
 
 
-def test_rows_by_segment_carry_the_decline_and_the_room(similar: Similarities) -> None:
-    rows = rows_by_segment(similar)
+def test_rows_by_segment_carry_the_decline_and_the_room() -> None:
+    rows = tables.rows_by_segment(SIMILAR)
     assert [row["segment"] for row in rows] == list(range(1, 11))
-    assert {row["decline"] for row in rows} == {mean_interval(declines(similar)).estimate}
+    assert {row["decline"] for row in rows} == {mean_interval(tables.declines(SIMILAR)).estimate}
     assert rows[0]["cosine"] - rows[-1]["cosine"] == pytest.approx(rows[0]["decline"], abs=1e-6)
     assert all(row["q25"] <= row["q75"] for row in rows)
     assert {(row["documents"], row["left_out"]) for row in rows} == {(8, 3)}
 
 
-def test_the_room_leaves_out_documents_without_another(similar: Similarities) -> None:
-    expected = (similar.cosines[1:] - similar.others[1:]).mean()
-    assert room(similar) == pytest.approx(float(expected))
+def test_the_room_leaves_out_documents_without_another() -> None:
+    expected = (SIMILAR.cosines[1:] - SIMILAR.others[1:]).mean()
+    assert tables.room(SIMILAR) == pytest.approx(float(expected))
 
 
 def test_the_interval_of_the_median_start_holds_it() -> None:
@@ -78,7 +62,7 @@ def test_the_interval_of_the_median_start_holds_it() -> None:
     texts = ["x" * 90 + " passage"] * 40
     collection = RetrievalSet(names, texts, names, ["?"] * 40, {one: {one: 1} for one in names})
     spans = {one: (2 * int(one), 2 * int(one) + 8) for one in names}
-    row = starts_row(Passages(collection, spans, {"no passage": 1, "two": 2}), (0, 50, 100))
+    row = tables.starts_row(Passages(collection, spans, {"no passage": 1, "two": 2}), (0, 50, 100))
     assert (row["passages"], row["left_out"], row["characters"]) == (40, 3, 39)
     assert row["q0"] == 0 < row["low"] < row["q50"] < row["high"] < row["q100"] < 1
     assert row["q50"] == pytest.approx(39 / 90)

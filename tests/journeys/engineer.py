@@ -116,19 +116,6 @@ def journey(place: Path) -> None:
         need(index.fingerprint == before, "the index is not as it was")
         print(f"          {summaries[NEWCOMER]!r} found it")
 
-    with step("a week of edits, kept in step"):
-        draws, here = random.Random(1), {name: texts[name] for name in files}
-        for _ in range(7):
-            here.pop(draws.choice(sorted(here)))
-            moved = draws.choice(sorted(here))
-            here[f"moved/{moved}"] = here.pop(moved)
-            here[draws.choice(sorted(here))] += " It was edited."
-            done = saved.sync(here)
-            need(len(done.moved) == 1 and len(done.changed) <= 2, f"more than what changed: {done}")
-        found = {one.id: one.text for one in cde.Index.load(folder)}
-        need(found == here, "the index is not its source")
-        print(f"          {done}")
-
     queries = {name: summaries[name] for name in index.ids}
     qrels = {name: {name: 1} for name in queries}
     scores: dict[str, float] = {}

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from tiny_encoders import BACKBONES, CORPUS, TEXTS, contextual, one_by_one, unit
+from tiny_encoders import BACKBONES, CORPUS, TEXTS, contextual, load, one_by_one, unit
 from torch import Tensor
 
 import cde
@@ -22,9 +22,6 @@ import cde.models.encoder
 from cde.models import ContextualConfig, ContextualEncoder, CorpusEncoder
 from cde.models.contextual import draw_context
 
-FAMILIES = list(BACKBONES)
-
-ATTENTION = ["full", "cached"]
 EVERYTHING = {
     "vectors_per_document": 2,
     "soft_prompt_tokens": 3,
@@ -33,12 +30,8 @@ EVERYTHING = {
 }
 PREFIXES = {"query_prefix": "query: ", "document_prefix": "text: "}
 
-each_family = pytest.mark.parametrize("family", FAMILIES)
-each_attention = pytest.mark.parametrize("attention", ATTENTION)
-
-
-def load(folder: Path, kind: Any = ContextualEncoder, **options: Any) -> Any:
-    return kind.from_pretrained(folder, device="cpu", precision="float32", **options)
+each_family = pytest.mark.parametrize("family", BACKBONES)
+each_attention = pytest.mark.parametrize("attention", ["full", "cached"])
 
 
 def rows_of(encoder: CorpusEncoder, corpus: list[str]) -> list[int]:
@@ -354,17 +347,6 @@ def test_a_cached_context_is_computed_once_for_all_texts(monkeypatch: pytest.Mon
     encoder.encode_documents(TEXTS)
     encoder.encode_queries(TEXTS)
     assert len(calls) == 1
-
-
-def test_a_float32_encoder_does_not_read_what_bfloat16_cached() -> None:
-    model = contextual(attention="cached")
-    expected = model.with_context(CORPUS).encode_documents(TEXTS)
-    encoder = model.with_context(model.embed_context(CORPUS), size=4)
-    model.precision = "bfloat16"
-    half = encoder.encode_documents(TEXTS)
-    model.precision = "float32"
-    np.testing.assert_allclose(encoder.encode_documents(TEXTS), expected, atol=1e-5)
-    assert 1e-5 < np.abs(half - expected).max() < 0.1
 
 
 @each_attention

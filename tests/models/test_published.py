@@ -200,62 +200,10 @@ def test_every_gradient_is_the_authors(path: Path) -> None:
 
 # --- a plain pass, from the spec
 
-TINY = {
-    "vocab_size": 64,
-    "n_positions": 128,
-    "n_embd": 32,
-    "n_layer": 1,
-    "n_head": 4,
-    "n_inner": 256,
-    "activation_function": "swiglu",
-    "rotary_emb_base": 1000,
-    "rotary_emb_fraction": 1.0,
-    "rotary_emb_interleaved": False,
-    "prenorm": False,
-    "type_vocab_size": 2,
-    "pad_token_id": 0,
-    "pad_vocab_size_multiple": 1,
-    "layer_norm_epsilon": 1e-12,
-}
-CONTEXTUAL = {
-    "architecture": "transductive",
-    "embedder": "nomic-ai/nomic-bert-2048",
-    "transductive_corpus_size": 6,
-    "transductive_sequence_dropout_prob": 0.005,
-}
+#: the authors' model "hf_a", of two layers
+TINY: dict[str, Any] = case("hf_a").values["backbone_config"]
+CONTEXTUAL = case("hf_a").contextual
 IDS = torch.tensor([[5, 9, 10, 33, 7, 41, 10, 2], [8, 61, 20, 3, 4, 15, 16, 23]])
-
-
-def tiny_weights() -> dict[str, Tensor]:
-    """Random tensors under the published names of a NomicBERT of one layer with 32 dimensions."""
-    generator = torch.Generator().manual_seed(0)
-
-    def matrix(rows: int, columns: int) -> Tensor:
-        return torch.randn(rows, columns, generator=generator) * 1.5 / math.sqrt(columns)
-
-    def vector(size: int, about: float) -> Tensor:
-        return about + 0.2 * torch.randn(size, generator=generator)
-
-    weights: dict[str, Tensor] = {}
-    for stage in ("first_stage_model.embedder.", "second_stage_model.backbone."):
-        weights[f"{stage}embeddings.word_embeddings.weight"] = torch.randn(
-            64, 32, generator=generator
-        )
-        weights[f"{stage}embeddings.token_type_embeddings.weight"] = torch.randn(
-            2, 32, generator=generator
-        )
-        own = f"{stage}encoder.layers.0."
-        shapes = {"attn.Wqkv": (96, 32), "attn.out_proj": (32, 32)}
-        shapes |= {"mlp.fc11": (256, 32), "mlp.fc12": (256, 32), "mlp.fc2": (32, 256)}
-        weights |= {f"{own}{name}.weight": matrix(*shape) for name, shape in shapes.items()}
-        for norm in ("emb_ln.", "encoder.layers.0.norm1.", "encoder.layers.0.norm2."):
-            weights |= {f"{stage}{norm}weight": vector(32, 1), f"{stage}{norm}bias": vector(32, 0)}
-    heads = {"first_stage_model.mlp": 32, "second_stage_model.prompt_projection": 256}
-    for name, outer in (heads | {"second_stage_model.output_projection": 32}).items():
-        weights |= {f"{name}.0.weight": matrix(32, 32), f"{name}.0.bias": vector(32, 0)}
-        weights |= {f"{name}.2.weight": matrix(outer, 32), f"{name}.2.bias": vector(outer, 0)}
-    weights["second_stage_model.sequence_dropout_null_embedding"] = vector(32, 0)
-    return weights
 
 
 def two_layers(
@@ -374,7 +322,7 @@ def test_both_stages_are_those_of_a_plain_pass(
     variant: str, fraction: float, interleaved: bool, context_turned: bool
 ) -> None:
     backbone = {**TINY, "rotary_emb_fraction": fraction, "rotary_emb_interleaved": interleaved}
-    weights = tiny_weights()
+    weights = case("hf_a").weights
     settings = {**CONTEXTUAL, "disable_transductive_rotary_embedding": not context_turned}
     model = load_published(weights, settings, backbone, variant)
     context = torch.randn(6, 32, generator=torch.Generator().manual_seed(1))
@@ -431,11 +379,7 @@ def test_a_limit_of_layers_is_a_backbone_with_so_many(name: str) -> None:
     "setting", ["pool_ignore_contextual_tokens", "pool_ignore_instruction_tokens"]
 )
 def test_the_hub_file_pools_over_the_text_whatever_is_set(setting: str) -> None:
-    weights = tiny_weights()
-    models = [
-        load_published(weights, {**CONTEXTUAL, "colon_token_id": 10, setting: value}, TINY, "hub")
-        for value in (False, True)
-    ]
+    models = [case("hf_a").model(**{setting: value}) for value in (False, True)]
     vectors = [model.second_stage(IDS, None, torch.ones(6, 32)) for model in models]
     assert torch.equal(*vectors)
 
@@ -503,6 +447,9 @@ def test_tied_word_embeddings_are_one_tensor_under_either_published_name() -> No
         first, second = words_of(tied)
         assert first is second
         torch.testing.assert_close(second.grad, summed)
+    neither = {name: tensor for name, tensor in both.items() if name not in WORDS}
+    with pytest.raises(ValueError, match="missing.*backbone.embeddings.word_embeddings.weight"):
+        golden.model(neither, transductive_tie_token_embeddings=True)
 
 
 def test_of_two_tied_embeddings_that_differ_the_second_stage_s_counts() -> None:
@@ -520,13 +467,6 @@ def test_the_inner_width_is_rounded_up_to_256(inner: int | None, width: int) -> 
     backbone = {**BACKBONE_DIMENSIONS["nomic-ai/nomic-bert-2048"], "n_embd": 72, "n_head": 6}
     config = published_config(CONTEXTUAL, {**backbone, "n_inner": inner})
     assert config.second_backbone["intermediate_size"] == width
-
-
-def test_a_checkpoint_that_lacks_both_tied_embeddings_is_refused() -> None:
-    golden = case("train_a")
-    weights = {name: tensor for name, tensor in golden.weights.items() if name not in WORDS}
-    with pytest.raises(ValueError, match="missing.*backbone.embeddings.word_embeddings.weight"):
-        golden.model(weights, transductive_tie_token_embeddings=True)
 
 
 def test_without_sequence_dropout_there_is_no_null_token() -> None:
@@ -691,16 +631,3 @@ def test_known_names_have_the_published_settings(name: str, variant: str) -> Non
     assert config.second_backbone.items() >= published.items()
     assert (config.soft_prompt_tokens, config.query_prefix) == (8, "search_query: ")
     assert config.document_prefix == "search_document: "
-
-
-def test_one_published_backbone_may_differ_from_the_other() -> None:
-    settings = {
-        "embedder": "nomic-ai/nomic-bert-2048",
-        "dataset_backbone": "nomic-ai/nomic-embed-text-v1",
-    }
-    config = published_config({**settings, "limit_layers_first_stage": 3, "limit_layers": 5})
-    assert (
-        config.first_backbone["num_hidden_layers"],
-        config.second_backbone["num_hidden_layers"],
-    ) == (3, 5)
-    assert BACKBONE_DIMENSIONS["nomic-ai/nomic-bert-2048"]["n_layer"] == 12

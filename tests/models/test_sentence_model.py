@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from tiny_encoders import BACKBONES, CORPUS, TEXTS, bi_encoder, contextual
+from tiny_encoders import BACKBONES, CORPUS, TEXTS, bi_encoder, contextual, load
 from transformers import AutoModel
-
-from cde.models import ContextualEncoder
 
 PREFIXES = {"query_prefix": "query: ", "document_prefix": "text: "}
 KINDS: dict[str, Any] = {
@@ -21,18 +19,10 @@ KINDS: dict[str, Any] = {
     "first token": lambda family: bi_encoder(family, pooling="cls", max_tokens=8),
     "full": lambda family: contextual(family, **PREFIXES).with_context(CORPUS, size=3),
     "cached": lambda family: contextual(family, attention="cached").with_context(CORPUS, size=3),
-    "gated": lambda family: open_gate(
-        contextual(family, attention="gated", **PREFIXES)
-    ).with_context(CORPUS),
+    "gated": lambda family: contextual(family, attention="gated", **PREFIXES).with_context(CORPUS),
     "null": lambda family: contextual(family).with_context(None),
     "soft prompt": lambda family: contextual(family, soft_prompt_tokens=2).with_context(CORPUS),
 }
-
-
-def open_gate(model: ContextualEncoder) -> ContextualEncoder:
-    with torch.no_grad():
-        model.second_stage.reader.gate.fill_(0.1)  # type: ignore[union-attr]
-    return model
 
 
 def saved(encoder: Any, folder: Path) -> SentenceTransformer:
@@ -77,7 +67,7 @@ def test_prompts_that_were_changed_there_are_kept_there(tmp_path: Path) -> None:
 def test_both_stages_are_kept_where_there_are_both(tmp_path: Path) -> None:
     model = contextual()
     saved(model, tmp_path / "ours").save_pretrained(str(tmp_path / "theirs"))
-    back = ContextualEncoder.from_pretrained(tmp_path / "theirs", device="cpu", precision="float32")
+    back = load(tmp_path / "theirs")
     expected = model.with_context(CORPUS, size=3).encode_queries(TEXTS)
     np.testing.assert_allclose(
         back.with_context(CORPUS, size=3).encode_queries(TEXTS), expected, atol=1e-6
@@ -86,9 +76,7 @@ def test_both_stages_are_kept_where_there_are_both(tmp_path: Path) -> None:
     SentenceTransformer(str(tmp_path / "whole"), device="cpu").save_pretrained(
         str(tmp_path / "again")
     )
-    rebound = ContextualEncoder.from_pretrained(
-        tmp_path / "again", device="cpu", precision="float32"
-    )
+    rebound = load(tmp_path / "again")
     np.testing.assert_allclose(
         rebound.embed_context(CORPUS), model.embed_context(CORPUS), atol=1e-6
     )

@@ -64,19 +64,6 @@ def test_permuting_the_context_changes_nothing(
 
 @every_model
 @few
-@given(st.lists(tokens, min_size=3, max_size=9, unique=True), st.integers(0, 4))
-def test_permuting_the_tokens_of_a_text_changes_something(
-    family: str, attention: str, text: list[int], documents: int
-) -> None:
-    first, second = stages(family, attention)
-    ids = torch.tensor([text, text[::-1]])
-    with torch.no_grad():
-        for embeddings in (first(ids), second(ids, None, random_context(documents))):
-            assert (embeddings[0] - embeddings[1]).abs().max() > 1e-4
-
-
-@every_model
-@few
 @given(texts, st.integers(0, 3), seeds)
 def test_every_context_document_changes_something(
     family: str, attention: str, texts: list[list[int]], place: int, seed: int
@@ -202,12 +189,6 @@ def test_context_tokens_are_dropped_independently_at_the_rate(
     untouched = ~dropped
     wide = kept.repeat(len(rows) if attention == "cached" else 1, 1, 1).expand(*dropped.shape, -1)
     assert torch.equal(context_tokens[untouched], wide[untouched])
-
-
-def test_a_shared_cache_drops_the_same_documents_for_the_whole_batch() -> None:
-    """§4.2 drops by text; a cache is computed once, so a batch that shares it shares its drops."""
-    second = new_model("bert", "cached", sequence_dropout=0.5).train().second_stage
-    assert second.context_tokens(random_context(50), False, batch=8).shape == (1, 50, DIM)
 
 
 @every_model

@@ -38,14 +38,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from report import write_report
 
 from cde import storage
-from cde.storage import (
-    DamageWarning,
-    atomic_path,
-    cache_folder,
-    differing_file,
-    read_json,
-    remove_leftovers,
-)
 from cde.surrogate import VectorStore
 from cde.training import runs
 
@@ -64,7 +56,7 @@ def work(counts: Path, seed: int) -> None:
     # one kernel runs both machines: what would tell them apart is another one's
     storage._BOOT = Path(os.environ["BOOT"])
     draws, seen = np.random.default_rng(seed), dict.fromkeys(COUNTS, 0)
-    folder = cache_folder("files")
+    folder = storage.cache_folder("files")
     while True:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
@@ -73,8 +65,8 @@ def work(counts: Path, seed: int) -> None:
             except Exception as error:
                 seen["errors"] += 1
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        seen["damage"] += sum(issubclass(one.category, DamageWarning) for one in told)
-        with atomic_path(counts) as path:  # whole when this process is killed
+        seen["damage"] += sum(issubclass(one.category, storage.DamageWarning) for one in told)
+        with storage.atomic_path(counts) as path:  # whole when this process is killed
             path.write_text(json.dumps(seen))
 
 
@@ -90,9 +82,9 @@ def _one_round(draws: np.random.Generator, seen: dict[str, int], folder: Path) -
         seen["wrong"] += sum(
             not np.array_equal(vector, vector_of(text)) for text, vector in known.items()
         )
-    with atomic_path(folder / f"{texts[0]}.txt") as path:
+    with storage.atomic_path(folder / f"{texts[0]}.txt") as path:
         path.write_text(texts[0])
-        remove_leftovers(folder)
+        storage.remove_leftovers(folder)
         seen["vanished"] += not path.exists()
     seen["files"] += 1
 
@@ -128,15 +120,15 @@ def make_run(key: str) -> None:
 
     def make(folder: Path) -> dict[str, Any]:
         time.sleep(1)
-        with atomic_path(folder / "model" / "weights") as path:
+        with storage.atomic_path(folder / "model" / "weights") as path:
             path.write_text("weights")
         with Path(os.environ["MADE"]).open("a") as file:
             file.write("x")
         return {"metrics": []}
 
     folder = runs.stored(key, make, 0)
-    files = (read_json(folder / "run.json") or {})["files"]
-    if damaged := differing_file(folder, files):
+    files = (storage.read_json(folder / "run.json") or {})["files"]
+    if damaged := storage.differing_file(folder, files):
         raise RuntimeError(f"{damaged}")
 
 

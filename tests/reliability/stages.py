@@ -70,26 +70,13 @@ def embedding(shared: Path) -> Work:
 
 def training(shared: Path) -> Work:
     """A tiny contextual encoder, with a checkpoint after every second step."""
-    from tiny_encoders import backbone_folder
+    from tiny_encoders import BRIEF, backbone_folder
 
     import cde
 
     start, pairs = backbone_folder(shared / "backbone", "bert"), toy_pairs()
-    config = cde.TrainConfig(
-        start=str(start),
-        batches="random",
-        filter_epsilon=None,
-        batch_size=8,
-        context_size=4,
-        steps=24,
-        warmup_steps=2,
-        learning_rate=1e-3,
-        query_tokens=8,
-        document_tokens=12,
-        context_tokens=8,
-        precision="float32",
-        checkpoint_every=2,
-    )
+    longer = {"steps": 24, "learning_rate": 1e-3, "context_size": 4, "context_tokens": 8}
+    config = cde.TrainConfig(start=str(start), **BRIEF | longer)
 
     def work(folder: Path) -> list[Any]:
         run = cde.train(config, pairs)

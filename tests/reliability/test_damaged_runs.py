@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from stages import flipped, toy_pairs
-from tiny_encoders import backbone_folder
+from tiny_encoders import BRIEF, backbone_folder
 
 import cde
 from cde.storage import DamageWarning
@@ -27,19 +27,8 @@ PAIRS = toy_pairs()
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> cde.TrainConfig:
-    return cde.TrainConfig(
-        architecture="bi-encoder",
-        start=str(backbone_folder(tmp_path_factory.mktemp("backbone"), "bert")),
-        batches="random",
-        filter_epsilon=None,
-        batch_size=8,
-        steps=4,
-        warmup_steps=1,
-        query_tokens=8,
-        document_tokens=12,
-        precision="float32",
-        checkpoint_every=2,
-    )
+    start = str(backbone_folder(tmp_path_factory.mktemp("backbone"), "bert"))
+    return cde.TrainConfig(architecture="bi-encoder", start=start, **BRIEF)
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +56,9 @@ def flip(path: Path, bit: int) -> None:
     path.write_bytes(flipped(path.read_bytes(), bit))
 
 
-def test_no_damaged_file_of_a_run_is_believed(
-    run: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("gone", [False, True])
+def test_no_damaged_or_missing_file_of_a_run_is_believed(
+    run: Path, whole: Path, gone: bool
 ) -> None:
     asked: list[Path] = []
 
@@ -77,19 +67,20 @@ def test_no_damaged_file_of_a_run_is_believed(
         raise KeyboardInterrupt
 
     for path in sorted(path for path in whole.rglob("*") if path.is_file()):
-        if path.name == ".lock":
+        if path.name == ".lock" or (gone and path.name == "run.json"):
             continue
         shutil.rmtree(run)
         shutil.copytree(whole, run)
-        damaged = run / path.relative_to(whole)
-        flip(damaged, 4 * path.stat().st_size)
+        name = path.relative_to(whole)
+        (run / name).unlink() if gone else flip(run / name, 4 * path.stat().st_size)
         asked.clear()
         with (
             pytest.warns(DamageWarning, match="made again") as told,
             pytest.raises(KeyboardInterrupt),
         ):
             runs.stored(run.name, made, 0)
-        assert asked == [run] and str(damaged) in str(told[0].message), path.name
+        said = f"{name} is missing" if gone else str(run / name)
+        assert asked == [run] and said in str(told[0].message), name
 
 
 def test_a_damaged_run_is_made_again_with_the_same_numbers(
@@ -106,19 +97,6 @@ def test_a_damaged_run_is_made_again_with_the_same_numbers(
     with warnings.catch_warnings():
         warnings.simplefilter("error", DamageWarning)
         assert train(config, PAIRS).model().dim == 32
-
-
-def test_a_run_that_lacks_a_file_or_the_end_of_one_is_made_again(
-    run: Path, whole: Path, config: cde.TrainConfig
-) -> None:
-    (run / "run.json").write_bytes((run / "run.json").read_bytes()[:-3])
-    with pytest.warns(DamageWarning):
-        train(config, PAIRS)
-    assert numbers(run) == numbers(whole)
-    (run / "model" / "config.json").unlink()
-    with pytest.warns(DamageWarning, match="is missing"):
-        train(config, PAIRS)
-    assert numbers(run) == numbers(whole)
 
 
 def test_a_run_of_a_version_without_digests_is_read_and_guarded_from_then_on(

@@ -452,6 +452,16 @@ class Gives:
         return self.given
 
 
+#: what asks a system to rank a set
+USES: list[Any] = [
+    rank,
+    evaluate,
+    lambda system, toy: compare(BM25(), system, toy),
+    lambda system, toy: Hybrid([BM25(), system]).rank(toy),
+    lambda system, toy: rerank(system, toy, {"q": {"d01": 1.0}}),
+]
+
+
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
@@ -474,16 +484,10 @@ class Gives:
 def test_a_ranker_s_answer_is_checked_wherever_it_is_used(
     given: Any, error: type[Exception], message: str
 ) -> None:
-    toy, system = judged({"q": {"d01": 1}, "r": {"d02": 1}}), Gives(given)
-    for use in (
-        lambda: rank(system, toy),
-        lambda: evaluate(system, toy),
-        lambda: compare(BM25(), system, toy),
-        lambda: Hybrid([BM25(), system]).rank(toy),
-        lambda: rerank(system, toy, {"q": {"d01": 1.0}}),
-    ):
+    toy = judged({"q": {"d01": 1}, "r": {"d02": 1}})
+    for use in USES:
         with pytest.raises(error, match=message):
-            use()
+            use(Gives(given), toy)
 
 
 @pytest.mark.parametrize(
@@ -493,26 +497,15 @@ def test_a_ranker_s_answer_is_checked_wherever_it_is_used(
 )
 def test_what_cannot_rank_or_has_another_rank_than_a_ranker_is_refused(other: Any) -> None:
     toy = judged({"q": {"d01": 1}, "r": {"d02": 1}})
-    for use in (
-        lambda: evaluate(other, toy),
-        lambda: compare(other, BM25(), toy),
-        lambda: Hybrid([other]).rank(toy),
-        lambda: rerank(other, toy, {}),
-    ):
+    for use in USES:
         with pytest.raises(
             TypeError, match=f"{type(other).__name__} cannot rank: expected encode_"
         ):
-            use()
+            use(other, toy)
 
 
 @pytest.mark.parametrize("what", [["x"], None, {"q": {"d": 1}}])
 def test_what_is_no_retrieval_set_is_refused(what: Any) -> None:
-    for use in (
-        lambda: evaluate(BM25(), what),
-        lambda: compare(BM25(), BM25(), what),
-        lambda: rank(BM25(), what),
-        lambda: rerank(BM25(), what, {}),
-        lambda: Hybrid([BM25()]).rank(what),
-    ):
+    for use in USES:
         with pytest.raises(TypeError, match="retrieval_set must be a RetrievalSet"):
-            use()
+            use(BM25(), what)

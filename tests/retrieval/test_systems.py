@@ -74,24 +74,6 @@ def test_its_evaluator_takes_our_encoders(several: RetrievalSet) -> None:
     assert theirs == pytest.approx(cde.evaluate(encoder, several)["ndcg@10"], abs=1e-6)
 
 
-def test_where_it_differs_from_the_evaluator_it_is_by_ties_and_by_ids_of_both_sides(
-    model: SentenceTransformer,
-) -> None:
-    collection = RetrievalSet(
-        ["a", "b", "q"],
-        ["red boats", "red boats", "a green house"],
-        ["q", "r"],
-        ["a green house", "boats"],
-        {"q": {"a": 1}, "r": {"a": 1}},
-    )
-    theirs = evaluator_of(collection)(model)
-    assert theirs["cosine_mrr@10"] == pytest.approx((1 / 2 + 1) / 2)  # q, a, b; a, b, q
-    kept = cde.evaluate(model, collection, "mrr@10", drop_own=False)
-    assert kept["mrr@10"] == pytest.approx((1 / 3 + 1 / 2) / 2)  # q, b, a; b, a, q
-    dropped = cde.evaluate(model, collection, "mrr@10")
-    assert dropped["mrr@10"] == pytest.approx((1 / 2 + 1 / 2) / 2)  # b, a; b, a, q
-
-
 def test_its_prompts_stand_before_queries_and_documents(model: SentenceTransformer) -> None:
     encoder = as_encoder(model)
     texts = ["red boats", "scarlet ships, and more"]

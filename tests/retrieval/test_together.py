@@ -41,11 +41,6 @@ def test_a_document_s_score_is_the_sum_of_its_reciprocal_ranks() -> None:
     assert Hybrid([ONE, OTHER], k=1).rank(CORPUS, depth=1)["q"] == {"b": 1 / 2}
 
 
-def test_a_hybrid_is_a_ranker_like_any_other() -> None:
-    scores = cde.evaluate(Hybrid([ONE, OTHER]), CORPUS, ("mrr@10", "recall@1"))
-    assert scores == {"mrr@10": 0.75, "recall@1": 0.5}
-
-
 def test_a_comparison_is_the_paired_test_of_its_queries() -> None:
     corpus = cde.load_retrieval("pydocs/rich")
     made = compare(cde.BM25(), cde.BM25(k1=0.1, b=1.0), corpus)

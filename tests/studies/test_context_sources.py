@@ -10,7 +10,6 @@ import pytest
 from tiny_encoders import gated_minilm
 
 import cde
-from cde.models import ContextualEncoder
 from cde_studies.recipes import EvaluationSet
 from cde_studies.results.context_sources import follows_statistics, search_in_every_context
 
@@ -23,18 +22,14 @@ def tests() -> list[EvaluationSet]:
     ]
 
 
-@pytest.fixture(scope="module")
-def untrained() -> ContextualEncoder:
-    return gated_minilm()
-
-
 pytestmark = pytest.mark.filterwarnings("ignore:.* are duplicates of others")
 
 
 @pytest.mark.slow
 def test_in_its_own_weights_bm25_is_bm25_and_an_untrained_reader_is_the_plain_encoder(
-    tests: list[EvaluationSet], untrained: ContextualEncoder
+    tests: list[EvaluationSet],
 ) -> None:
+    untrained = gated_minilm()
     rows = search_in_every_context(untrained, tests, tests)
     assert len(rows) == 9
     own = rows[rows["searched"] == rows["source"]].set_index("searched")
@@ -48,8 +43,9 @@ def test_in_its_own_weights_bm25_is_bm25_and_an_untrained_reader_is_the_plain_en
 
 
 def test_a_few_sources_are_the_same_few_and_the_own_one_is_among_them(
-    tests: list[EvaluationSet], untrained: ContextualEncoder
+    tests: list[EvaluationSet],
 ) -> None:
+    untrained = gated_minilm()
     every = search_in_every_context(untrained, tests[:2], tests)
     few = search_in_every_context(untrained, tests[:2], tests, others=1)
     assert few.groupby("searched").size().tolist() == [2, 2]

@@ -9,16 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from pairs_in_groups import unit
 
-from cde_studies.clustering.graphs import (
-    by_domain,
-    communities,
-    neighbour_graph,
-    outliers,
-    spectral_clusters,
-)
+from cde_studies.clustering import graphs
 
 Vectors = NDArray[np.float32]
-CUTS: list[Callable[..., NDArray[np.int64]]] = [spectral_clusters, communities]
+CUTS: list[Callable[..., NDArray[np.int64]]] = [graphs.spectral_clusters, graphs.communities]
 
 
 def planted(groups: int, size: int, seed: int = 0) -> tuple[Vectors, Vectors, NDArray[np.int64]]:
@@ -42,7 +36,7 @@ def test_links_are_those_of_a_full_sort(neighbours: int) -> None:
     ranks = np.argsort(np.argsort(-scores, axis=1), axis=1)
     named = (ranks < neighbours) & ~np.eye(len(queries), dtype=bool)
     expected = np.where(named | named.T, scores, 0)
-    graph = neighbour_graph(queries, documents, neighbours)
+    graph = graphs.neighbour_graph(queries, documents, neighbours)
     np.testing.assert_allclose(graph.toarray(), expected, atol=1e-6)
 
 
@@ -59,7 +53,7 @@ def test_clusters_stay_within_domains_and_are_numbered_domain_after_domain(
 ) -> None:
     queries, documents, _ = planted(2, 20)
     domains = np.where(np.arange(40) % 2, "b", "a")
-    labels = by_domain(cut, queries, documents, 10, domains.tolist(), neighbours=5)
+    labels = graphs.by_domain(cut, queries, documents, 10, domains.tolist(), neighbours=5)
     assert set(labels[domains == "a"].tolist()).isdisjoint(labels[domains == "b"].tolist())
     assert set(labels.tolist()) == set(range(labels.max() + 1))
     assert labels[domains == "a"].max() < labels[domains == "b"].min()
@@ -77,9 +71,9 @@ def test_the_same_seed_gives_the_same_clusters(cut: Callable[..., NDArray[np.int
 
 def test_large_communities_are_cut_again() -> None:
     queries, documents, _ = planted(2, 60)
-    sizes = np.bincount(communities(queries, documents, cluster_size=25, neighbours=5))
+    sizes = np.bincount(graphs.communities(queries, documents, cluster_size=25, neighbours=5))
     assert sizes.max() <= 25
-    assert np.bincount(communities(queries, documents, 60, neighbours=5)).max() > 25
+    assert np.bincount(graphs.communities(queries, documents, 60, neighbours=5)).max() > 25
 
 
 def test_what_lies_apart_is_an_outlier_in_each_domain() -> None:
@@ -87,7 +81,7 @@ def test_what_lies_apart_is_an_outlier_in_each_domain() -> None:
     apart = [4, 17]
     for place, row in enumerate(apart):
         queries[row] = documents[row] = np.eye(12, dtype=np.float32)[8 + place]
-    found = outliers(queries, documents, share=0.07, domains=["a"] * 15 + ["b"] * 15)
+    found = graphs.outliers(queries, documents, share=0.07, domains=["a"] * 15 + ["b"] * 15)
     assert np.flatnonzero(found).tolist() == apart
-    assert not outliers(queries, documents, share=0).any()
-    assert outliers(queries, documents, share=1).all()
+    assert not graphs.outliers(queries, documents, share=0).any()
+    assert graphs.outliers(queries, documents, share=1).all()

@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pairs_in_groups import drawn, unit
 
 from cde_studies.batches.guarantees import cosine_bounds, negative_guarantees
-
-
-def unit(count: int, dim: int, seed: int) -> np.ndarray:
-    vectors = np.random.default_rng(seed).normal(size=(count, dim))
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 @given(st.floats(0, np.pi), st.floats(0, np.pi))
@@ -25,16 +21,15 @@ def test_the_bounds_are_reached_in_the_plane(first: float, second: float) -> Non
 
 
 def test_what_is_guaranteed_is_so() -> None:
-    queries, documents = unit(60, 4, 0), unit(60, 4, 1)
-    documents = queries + 0.4 * documents  # near its query
-    documents /= np.linalg.norm(documents, axis=1, keepdims=True)
+    queries, documents = drawn(60, 4)
+    documents = unit(queries + 0.4 * documents)  # near its query
     found = negative_guarantees(queries, documents, (queries[:, 0] > 0).astype(np.int64))
     assert 0 < found["guaranteed"].mean() < 1
     assert (found["guaranteed"] <= found["harder"]).all()
 
 
 def test_random_clusters_hold_the_hardest_negatives_by_chance_alone() -> None:
-    queries, documents = unit(400, 8, 2), unit(400, 8, 3)
+    queries, documents = drawn(400, 8, 2)
     labels = np.random.default_rng(4).integers(4, size=400)
     found = negative_guarantees(queries, documents, labels)
     excess = found["hardest_inside"] - found["by_chance"]
@@ -43,7 +38,7 @@ def test_random_clusters_hold_the_hardest_negatives_by_chance_alone() -> None:
 
 
 def test_neither_a_turn_nor_the_names_of_clusters_matter() -> None:
-    queries, documents = unit(50, 5, 5), unit(50, 5, 6)
+    queries, documents = drawn(50, 5, 5)
     labels = np.random.default_rng(7).integers(3, size=50)
     turn = np.linalg.qr(np.random.default_rng(8).normal(size=(5, 5)))[0].astype(np.float32)
     one = negative_guarantees(queries, documents, labels)
@@ -52,7 +47,7 @@ def test_neither_a_turn_nor_the_names_of_clusters_matter() -> None:
 
 
 def test_copies_of_the_own_document_are_no_negatives() -> None:
-    queries, documents = unit(20, 4, 9), unit(20, 4, 10)
+    queries, documents = drawn(20, 4, 9)
     labels = np.arange(20) % 2
     alone = negative_guarantees(queries, documents, labels, np.array([0]))
     twice = negative_guarantees(

@@ -20,27 +20,18 @@ def judge(common: float = 1.0) -> TextJudge:
     return TextJudge(Pairs(QUERIES, DOCUMENTS, DOMAINS, list("vwxyz")), [0, 1, 0, 3, 4], common)
 
 
-def test_a_document_is_of_the_first_kind_that_fits() -> None:
+def test_a_document_is_of_the_first_kind_that_fits_or_foreign_or_open() -> None:
     classes = judge().classes(BATCH)
     where = {name: set(map(tuple, np.argwhere(classes[name]).tolist())) for name in KINDS}
     assert where["same text"] == {(0, 2), (2, 0)}
     assert where["similar text"] == set()  # equal documents are of the first kind
     assert where["same summary line"] == {(0, 1), (1, 0)}
-    assert (classes["known"] == np.any([classes[name] for name in KINDS], axis=0)).all()
-
-
-def test_every_document_is_known_or_called_or_open() -> None:
-    classes = judge().classes(BATCH)
-    count = classes["known"].astype(int) + classes["negative"] + classes["open"]
-    assert (count == 1).all()
-
-
-def test_a_true_negative_is_foreign_and_shares_no_telling_word() -> None:
-    negative = judge().classes(BATCH)["negative"]
+    known, negative = classes["known"], classes["negative"]
+    assert (known == np.any([classes[name] for name in KINDS], axis=0)).all()
+    assert (known.astype(int) + negative + classes["open"] == 1).all()
     assert negative[0, 3]  # of another domain, no word of "draw a line" but single letters
     assert not negative[0, 2]  # the same text
     assert not negative[2, 3]  # of the same domain
-    assert not negative[2, 1] or "sort" not in DOCUMENTS[1]
 
 
 def test_frequent_words_are_not_looked_at() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,30 +42,25 @@ def test_a_word_that_all_texts_hold_is_never_telling(seed: int, size: int) -> No
     assert "everywhere" not in found[0] + found[1]
 
 
-def test_what_many_texts_hold_tells_more_than_what_one_holds() -> None:
-    """Neither word occurs outside; plain odds would not tell them apart."""
-    texts = ["common rare", "common", "common", "common", "blue", "blue", "blue", "blue"]
-    assert telling_terms(texts, np.repeat([0, 1], 4)) == [["common", "rare"], ["blue"]]
-
-
-def test_a_word_counts_once_a_text() -> None:
-    texts = ["zebra zebra zebra zebra", "apple", "melon", "melon", "stone", "stone"]
-    labels = np.array([0, 0, 0, 0, 1, 1])
-    assert telling_terms(texts, labels)[0] == ["melon", "apple", "zebra"]
-
-
-def test_numbers_and_stop_words_are_no_words() -> None:
-    texts = ["the 2017 x of_2 3d ünder", "the 2017 x of_2 3d ünder", "grey", "grey"]
-    assert telling_terms(texts, np.array([0, 0, 1, 1]))[0] == ["3d", "of_2", "ünder"]
-
-
-def test_scores_agree_with_the_formula_by_hand() -> None:
-    """One cluster of 3 texts, one of 5: 'wide' in 3 and 2 of them, 'narrow' in 2 and 0."""
-    texts = ["wide narrow", "wide narrow", "wide", "wide", "wide", "grey", "grey", "grey"]
-    labels = np.repeat([0, 1], [3, 5])
-    # wide: ln(3.5 · 3.5 / (0.5 · 2.5)) / √(1/3.5 + 1/0.5 + 1/2.5 + 1/3.5) = 2.282 / 1.724 = 1.324
-    # narrow: ln(2.5 · 5.5 / (1.5 · 0.5)) / √(1/2.5 + 1/1.5 + 1/0.5 + 1/5.5) = 2.909 / 1.802 = 1.614
-    assert telling_terms(texts, labels)[0] == ["narrow", "wide"]
+@pytest.mark.parametrize(
+    ("texts", "size", "expected"),
+    [
+        # neither word occurs outside; plain odds would not tell them apart
+        (["common rare", *["common"] * 3, *["blue"] * 4], 4, ["common", "rare"]),
+        # a word counts once a text
+        (["zebra " * 4, "apple", *["melon"] * 2, *["stone"] * 2], 4, ["melon", "apple", "zebra"]),
+        # numbers and stop words are no words
+        ([*["the 2017 x of_2 3d ünder"] * 2, *["grey"] * 2], 2, ["3d", "of_2", "ünder"]),
+        # wide: ln(3.5 · 3.5 / (0.5 · 2.5)) / √(1/3.5 + 1/0.5 + 1/2.5 + 1/3.5) = 2.282 / 1.724 = 1.324
+        # narrow: ln(2.5 · 5.5 / (1.5 · 0.5)) / √(1/2.5 + 1/1.5 + 1/0.5 + 1/5.5) = 2.909 / 1.802 = 1.614
+        ([*["wide narrow"] * 2, *["wide"] * 3, *["grey"] * 3], 3, ["narrow", "wide"]),
+    ],
+)
+def test_the_words_of_a_first_cluster_by_hand(
+    texts: list[str], size: int, expected: list[str]
+) -> None:
+    labels = (np.arange(len(texts)) >= size).astype(np.int64)
+    assert telling_terms(texts, labels)[0] == expected
 
 
 def test_a_number_without_texts_has_no_words_and_the_count_is_kept() -> None:

@@ -18,14 +18,7 @@ from cde.models import BiEncoder
 from cde.training import Trainer
 from cde_studies.collections import manuals
 from cde_studies.profiles import making
-from cde_studies.recipes import (
-    EvaluationSet,
-    Recipe,
-    own_tests,
-    profile_values,
-    recipe,
-    training_pairs,
-)
+from cde_studies.recipes import EvaluationSet, Recipe, profile_values, recipe
 from cde_studies.results.sizes import sweep_sizes
 from cde_studies.sweeps import evaluate_in_contexts, sweep
 
@@ -106,8 +99,9 @@ def test_contexts_hold_what_they_are_named_after() -> None:
     strings, given = model.given
     assert len(strings) == 8 and not set(strings) & set(own.collection.documents)
     assert given == fixed
-    with pytest.raises(ValueError, match="a run whose context_from is 'fixed'"):
-        evaluate_in_contexts(model, [own], ("fixed",))
+    for context, said in (("fixed", "a run whose context_from is 'fixed'"), ("other", "second")):
+        with pytest.raises(ValueError, match=said):
+            evaluate_in_contexts(model, [own], (context,))
 
 
 def test_documents_beside_the_answers_are_all_the_collection_s_that_answer_nothing_asked() -> None:
@@ -117,12 +111,6 @@ def test_documents_beside_the_answers_are_all_the_collection_s_that_answer_nothi
         answers = {texts[one] for grades in test.collection.qrels.values() for one in grades}
         assert not answers & set(test.beside)
         assert answers | set(test.beside) == set(whole.documents)
-
-
-def test_another_context_needs_another_set() -> None:
-    model: Any = Contextual()
-    with pytest.raises(ValueError, match="second test set"):
-        evaluate_in_contexts(model, [small("a")], ("other",))
 
 
 def test_a_bi_encoder_has_no_context() -> None:
@@ -162,9 +150,7 @@ def test_a_sweep_has_every_arm_seed_set_and_context_and_a_second_one_trains_noth
     np.testing.assert_array_equal(again["ndcg"], before["ndcg"])
 
 
-def test_the_second_phase_goes_on_from_the_first_on_pairs_that_it_has_not_seen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_second_phase_goes_on_from_the_first_on_pairs_that_it_has_not_seen() -> None:
     """Without a single useful step the weights are the first phase's: nothing else of the start is
     used.
     """
@@ -310,7 +296,7 @@ def test_ones_own_pairs_are_trained_on_and_tested_on_apart(
     tests = {one.name: one for one in here.tests()}
     assert {name for name, one in tests.items() if one.where == "in"} == {"own: law", "own: news"}
     assert {name for name, one in tests.items() if one.where == "out"} == {"networkx", "polars"}
-    whole = {one.name: one for one in own_tests(every)}
+    whole = {one.name: one for one in cde_studies.recipes.own_tests(every)}
     assert sorted(query for one in whole.values() for query in one.queries) == sorted(test.queries)
     for one in whole.values():
         # all texts of the domain once, those of training too
@@ -328,5 +314,5 @@ def test_sources_of_the_data_folder_are_trained_on_whole(
     (tmp_path / "pairs").mkdir()
     own_pairs(tmp_path / "pairs")
     monkeypatch.setenv("CDE_DATA", str(tmp_path))
-    assert len(training_pairs("pairs/*")) == len(load_pairs("pairs/*")) == 600
+    assert len(cde_studies.recipes.training_pairs("pairs/*")) == len(load_pairs("pairs/*")) == 600
     assert len(load_pairs("pairs/law", split="train")) < len(load_pairs("pairs/law")) == 300

@@ -38,17 +38,13 @@ def test_calls_in_own_processes_come_back_in_order_and_one_that_fails_says_why()
         in_own_processes(math.sqrt, [(-1.0,)])
 
 
-def test_a_job_for_each_encoder_and_length_leaves_no_gradient_and_gives_its_loss() -> None:
+def test_jobs_give_their_loss_leave_no_gradient_and_read_the_same_pairs_and_contexts() -> None:
     jobs = steps_to_time(recipe("smoke"), ENCODERS, [4, 8], 2, 0)
     assert list(jobs) == ["single", "full", "4 tokens", "8 tokens"]
     for job in jobs.values():
         model = job.args[0]  # type: ignore[attr-defined]
         assert 0 < job() < 100
         assert all(weights.grad is None for weights in model.parameters())
-
-
-def test_encoders_read_the_same_pairs_and_contexts_are_some_of_their_documents() -> None:
-    jobs = steps_to_time(recipe("smoke"), ENCODERS, [4], 2, 0)
     single, full = (jobs[name].args[1] for name in ENCODERS)  # type: ignore[attr-defined]
     assert [row.tolist() for row in single.texts] == [row.tolist() for row in full.texts]
     half = len(full.texts) // 2

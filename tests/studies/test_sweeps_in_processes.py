@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from tiny_encoders import BRIEF
 
 from cde.data import Pairs, RetrievalSet
 from cde.training import TrainConfig
@@ -23,19 +23,6 @@ TEST = RetrievalSet(
     [f"the {word}" for word in WORDS],
     {str(n): {str(n): 1} for n in range(8)},
 )
-SMALL = TrainConfig(
-    architecture="bi-encoder",
-    layers=1,
-    batch_size=8,
-    batches="random",
-    filter_epsilon=None,
-    steps=4,
-    warmup_steps=1,
-    query_tokens=8,
-    document_tokens=8,
-    checkpoint_every=2,
-    precision="float32",
-)
 
 
 class OfWords(Recipe):
@@ -50,7 +37,7 @@ class OfWords(Recipe):
 def test_a_sweep_in_two_processes_has_the_numbers_of_one(
     small_start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base = replace(SMALL, start=small_start)
+    base = TrainConfig(architecture="bi-encoder", layers=1, start=small_start, **BRIEF)
     arms = {"low": {"learning_rate": 1e-4}, "high": {"learning_rate": 1e-2}}
     rows = {}
     for jobs in (1, 2):

@@ -13,15 +13,7 @@ from numpy.typing import NDArray
 import cde
 from cde.adaptation import AdaptedEncoder, Shift, unit
 from cde.data import Pairs
-from cde_studies.motivation.training_free import (
-    CorpusMeans,
-    _asked,
-    _largest_share,
-    _onto,
-    _other,
-    _without,
-    search_all,
-)
+from cde_studies.motivation import training_free
 from cde_studies.sweeps import random_texts
 
 DIM = 12
@@ -50,30 +42,26 @@ def pairs(seed: int, count: int = 60) -> Pairs:
     return Pairs(queries, [" ".join(row) for row in drawn], name=f"toys/{seed}")
 
 
-@pytest.fixture(scope="module")
-def means() -> CorpusMeans:
-    documents, queries = np.random.default_rng(0).normal(size=(2, 8, DIM)).astype(np.float32) / 4
-    names = [f"{vendor}/{n}" for vendor in ("aws", "google") for n in range(4)]
-    deviations = np.random.default_rng(1).normal(size=(80, DIM)).astype(np.float32)
-    return CorpusMeans(names, documents, queries, deviations)
-
-
 def test_samples_are_queries_that_are_not_asked() -> None:
-    one = _asked(pairs(0), (40, 20), 0, "test", "kin")
+    one = training_free._asked(pairs(0), (40, 20), 0, "test", "kin")
     assert one.samples and not set(one.samples) & set(one.collection.queries)
     assert set(one.samples) <= set(pairs(0).queries)
 
 
 def test_another_corpus_is_of_the_same_part_and_no_kin() -> None:
     kinds = [("test", 0), ("test", 0), ("train", 1), ("test", 2), ("alone", 3)]
-    asked = [_asked(pairs(n), (20, 10), 0, *kind) for n, kind in enumerate(kinds)]
-    assert [_other(asked, place) for place in range(5)] == [3, 3, None, 0, None]
+    asked = [training_free._asked(pairs(n), (20, 10), 0, *kind) for n, kind in enumerate(kinds)]
+    assert [training_free._other(asked, place) for place in range(5)] == [3, 3, None, 0, None]
 
 
-def test_scores_are_those_of_the_adapted_encoder(means: CorpusMeans) -> None:
-    asked = [_asked(pairs(n), (40, 20), 0, "test", n) for n in range(2)]
+def test_scores_are_those_of_the_adapted_encoder() -> None:
+    sides = np.random.default_rng(0).normal(size=(2, 8, DIM)).astype(np.float32) / 4
+    names = [f"{vendor}/{n}" for vendor in ("aws", "google") for n in range(4)]
+    deviations = np.random.default_rng(1).normal(size=(80, DIM)).astype(np.float32)
+    means = training_free.CorpusMeans(names, *sides, deviations)
+    asked = [training_free._asked(pairs(n), (40, 20), 0, "test", n) for n in range(2)]
     encoder, reader = Bag(), means.reader()
-    rows = search_all(asked, encoder, means, draws=2, context=16, seed=5)
+    rows = training_free.search_all(asked, encoder, means, draws=2, context=16, seed=5)
     found = rows.set_index(["collection", "way", "context"])["ndcg"]
     letters = encoder.encode_documents(random_texts(16, np.random.default_rng(5))).mean(axis=0)
     sides = [
@@ -108,17 +96,17 @@ def test_scores_are_those_of_the_adapted_encoder(means: CorpusMeans) -> None:
 def test_what_is_projected_out_is_gone_and_the_rest_stays() -> None:
     vectors = np.random.default_rng(0).normal(size=(20, 5))
     directions = np.linalg.qr(np.random.default_rng(1).normal(size=(5, 2)))[0].T
-    left = _without(directions)(vectors)
+    left = training_free._without(directions)(vectors)
     assert np.allclose(left @ directions.T, 0)
-    assert np.allclose(_without(directions)(left), left)
+    assert np.allclose(training_free._without(directions)(left), left)
 
 
 def test_principal_directions_keep_most_of_a_sample() -> None:
     sample = np.random.default_rng(0).normal(size=(200, 5)) * [1, 8, 1, 4, 1]
-    kept = _onto(sample, 2)(sample)
+    kept = training_free._onto(sample, 2)(sample)
     assert np.allclose((kept**2).sum(), (sample[:, [1, 3]] ** 2).sum(), rtol=0.02)
 
 
 def test_the_largest_direction_s_share_is_of_the_variance() -> None:
     sample = np.random.default_rng(0).normal(size=(4000, 3)) * [3, 1, 1] + 7
-    assert _largest_share(sample) == pytest.approx(9 / 11, abs=0.02)
+    assert training_free._largest_share(sample) == pytest.approx(9 / 11, abs=0.02)

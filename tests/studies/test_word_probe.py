@@ -27,30 +27,26 @@ class Bag:
         return np.asarray(rows, np.float32)
 
 
-@pytest.fixture
-def corpus() -> RetrievalSet:
-    documents = texts(1, 200)
-    return RetrievalSet([str(n) for n in range(200)], documents, ["q"], ["x"], {"q": {"0": 1}})
+NAMES = [str(number) for number in range(200)]
+CORPUS = RetrievalSet(NAMES, texts(1, 200), ["q"], ["x"], {"q": {"0": 1}})
 
 
-def test_bags_of_words_tell_all(corpus: RetrievalSet) -> None:
-    row = probe_words(Bag(True), texts(0, 400), [corpus], samples=(200,), ridge=1e-3).iloc[0]
+def test_bags_of_words_tell_all() -> None:
+    row = probe_words(Bag(True), texts(0, 400), [CORPUS], samples=(200,), ridge=1e-3).iloc[0]
     assert row["area"] > 0.999
     assert row["read"] == pytest.approx(1, abs=0.01) == row["counted"]
     assert row["training"] < 0.5
 
 
-def test_one_vector_for_all_tells_the_training_text_s_frequencies_alone(
-    corpus: RetrievalSet,
-) -> None:
-    row = probe_words(Bag(False), texts(0, 400), [corpus], samples=(8,)).iloc[0]
+def test_one_vector_for_all_tells_the_training_text_s_frequencies_alone() -> None:
+    row = probe_words(Bag(False), texts(0, 400), [CORPUS], samples=(8,)).iloc[0]
     assert row["area"] == pytest.approx(0.5)
     assert row["read"] == pytest.approx(row["training"], abs=1e-3)
 
 
-def test_a_sample_tells_less_than_the_corpus_and_is_drawn_by_the_seed(corpus: RetrievalSet) -> None:
+def test_a_sample_tells_less_than_the_corpus_and_is_drawn_by_the_seed() -> None:
     made = [
-        probe_words(Bag(True), texts(0, 400), [corpus], samples=(8, 200), seed=seed)
+        probe_words(Bag(True), texts(0, 400), [CORPUS], samples=(8, 200), seed=seed)
         for seed in range(3)
     ]
     few = [one.set_index("sample").loc[8, "counted"] for one in made]
@@ -58,9 +54,9 @@ def test_a_sample_tells_less_than_the_corpus_and_is_drawn_by_the_seed(corpus: Re
     assert all(one.set_index("sample").loc[200, "counted"] > 0.999 for one in made)
 
 
-def test_words_of_every_text_and_of_almost_none_are_not_probed(corpus: RetrievalSet) -> None:
+def test_words_of_every_text_and_of_almost_none_are_not_probed() -> None:
     training = [f"always {text}" for text in texts(0, 400)]
     training[0] += " once"
-    probed = probe_words(Bag(True), training, [corpus], samples=(8,)).iloc[0]["words"]
-    plain = probe_words(Bag(True), texts(0, 400), [corpus], samples=(8,)).iloc[0]["words"]
+    probed = probe_words(Bag(True), training, [CORPUS], samples=(8,)).iloc[0]["words"]
+    plain = probe_words(Bag(True), texts(0, 400), [CORPUS], samples=(8,)).iloc[0]["words"]
     assert probed == plain <= len(WORDS)

@@ -48,11 +48,6 @@ def test_loss_and_gradients_are_the_authors(name: str) -> None:
         torch.testing.assert_close(own.grad, given_tensors[name_of_gradient], rtol=1e-5, atol=5e-6)
 
 
-def scores_as_vectors(scores: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Queries and documents whose dot products are these scores."""
-    return np.eye(len(scores), dtype=np.float32), scores.T.numpy()
-
-
 @pytest.mark.parametrize(
     "name", [name for name, case in CASES.items() if case["use_in_batch_negatives"]]
 )
@@ -62,7 +57,8 @@ def test_the_filter_masks_what_the_authors_mask(name: str) -> None:
     if threshold is None:
         filtered = torch.zeros_like(given_tensors["mask_out"], dtype=torch.bool)
     else:
-        queries, documents = scores_as_vectors(given_tensors["filter_scores"])
+        scores = given_tensors["filter_scores"]  # dot products of these vectors
+        queries, documents = np.eye(len(scores), dtype=np.float32), scores.T.numpy()
         absolute = None if threshold == 1.0 else threshold
         filtered = torch.from_numpy(false_negatives(queries, documents, 0.0, absolute))
     labelled = given_tensors["one_hot"] > 0
@@ -157,23 +153,17 @@ def test_a_target_of_several_documents_is_uniform_over_them() -> None:
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"masked": torch.zeros(2, 2, dtype=torch.bool)}, r"masked must be of shape \(3, 3\)"),
         ({"positives": torch.zeros(3, 3, dtype=torch.bool)}, "no labelled document"),
+        ({"positives": torch.eye(3).bool()[[0] * 3], "symmetric": True}, "labelled query for each"),
         ({"documents": torch.randn(2, 4)}, "m >= n > 0"),
         ({"documents": torch.randn(3, 5)}, "must be"),
         ({"hardness": -1.0}, "hardness must be 0 or more"),
+        ({"symmetric": "false"}, "symmetric must be true or false; it is 'false'"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:
     arguments = {"queries": torch.randn(3, 4), "documents": torch.randn(3, 4), **options}
     with pytest.raises(ValueError, match=message):
         contrastive_loss(**arguments)
-
-
-def test_a_symmetric_loss_needs_a_labelled_query_for_each_document() -> None:
-    positives = torch.tensor([[True, False, False], [True, True, False], [True, False, False]])
-    rows = torch.randn(3, 4)
-    assert torch.isfinite(contrastive_loss(rows, rows, positives=positives).loss)
-    with pytest.raises(ValueError, match="labelled query for each"):
-        contrastive_loss(rows, rows, positives=positives, symmetric=True)
 
 
 @pytest.mark.parametrize("hardness", [0.0, 1.0, 9.0])

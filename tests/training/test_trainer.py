@@ -134,10 +134,9 @@ def test_a_context_apart_has_no_document_of_the_batch_and_none_of_another_source
             assert set(domains[drawn]) <= set(domains[rows])
 
 
-def test_a_context_apart_prefers_the_batch_s_own_clusters() -> None:
-    some = cde.load_pairs("pydocs/rich").sample(64)
+def test_a_context_apart_prefers_the_batch_s_own_clusters(pairs: Pairs) -> None:
     config = TrainConfig(context_from="apart", **{**SMALL, "cluster_size": 32})
-    prepared = prepare(config, some)
+    prepared = prepare(config, pairs)
     drawn = [(rows, prepared._context(rows)) for rows in (next(prepared.sampler) for _ in range(8))]
     labels = prepared.clusters
     enough = [
@@ -335,15 +334,6 @@ def test_equal_documents_are_no_negatives_of_each_other() -> None:
     assert np.argwhere(prepared.left_out(np.arange(4))).tolist() == expected
     # columns are those of the batch, whatever its rows
     assert np.argwhere(prepared.left_out(np.array([2, 0]))).tolist() == [[1, 2], [1, 3]]
-
-
-def test_the_context_of_a_batch_is_drawn_by_the_run_s_seed(pairs: Pairs) -> None:
-    rows, drawn = np.arange(8), []
-    for seed in (0, 0, 1):
-        config = TrainConfig(seed=seed, **RANDOM)
-        prepared = prepare(config, pairs)
-        drawn.append(prepared._context(rows).tolist())
-    assert drawn[0] == drawn[1] != drawn[2]
 
 
 @pytest.mark.parametrize(
@@ -557,13 +547,16 @@ def test_hard_negatives_of_a_run_are_of_the_query_s_own_domain(pairs: Pairs) -> 
 
 @pytest.mark.parametrize("batches", ["random", "cluster"])
 def test_another_seed_trains_on_other_batches(batches: str, pairs: Pairs) -> None:
-    drawn = []
+    """And the same rows have another context."""
+    drawn, contexts = [], []
     for seed in (0, 0, 1):
         config = TrainConfig(batches=batches, filter_epsilon=None, seed=seed, **SMALL)
         prepared = prepare(config, pairs)
+        contexts.append(prepared._context(np.arange(8)).tolist())
         batches_of_seed = prepared.batches()
         drawn.append([next(batches_of_seed).rows.tolist() for _ in range(3)])
-    assert drawn[0] == drawn[1] != drawn[2]
+    for of_seeds in (drawn, contexts):
+        assert of_seeds[0] == of_seeds[1] != of_seeds[2]
 
 
 # --- the store

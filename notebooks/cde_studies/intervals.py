@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import scipy  # which loads its parts on first use
@@ -19,9 +19,7 @@ from cde.intervals import (
     STUDENT,
     Interval,
     check_values,
-    checked_table,
     interval_text,
-    mean_squares,
     number_text,
     run_interval,
 )
@@ -90,29 +88,6 @@ def clustered_interval(values: ArrayLike, clusters: Sequence[Hashable]) -> Inter
         drawn.append((weights @ sums) / (weights @ sizes))
     low, high = np.percentile(np.concatenate(drawn), [2.5, 97.5])
     return Interval(mean, float(low), float(high), count, "percentile bootstrap of clusters")
-
-
-class Spread(NamedTuple):
-    """Standard deviations of the parts of a difference, in its unit: of what a seed has on all
-    collections, of what a collection has with all seeds, and of what is neither (sampling of
-    queries, and how a seed suits a collection).
-    """
-
-    seeds: float
-    collections: float
-    rest: float
-
-
-def spread(values: ArrayLike) -> Spread:
-    """The parts of the spread of a table of differences, `(seeds, collections)`."""
-    table = checked_table(values)
-    seeds, collections = table.shape
-    rows, columns, rest = mean_squares(table)
-    return Spread(
-        float(np.sqrt(max(0.0, rows - rest) / collections)),
-        float(np.sqrt(max(0.0, columns - rest) / seeds)),
-        float(np.sqrt(rest)),
-    )
 
 
 def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:

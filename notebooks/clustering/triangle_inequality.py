@@ -278,24 +278,6 @@ grouped = rows.groupby(["side", "clusters"])
 plots.table(pd.DataFrame([line(*which, some) for which, some in grouped]))
 
 # %% [markdown]
-# ## Are denser sources harder?
-#
-# The table gives Spearman's correlation over sources: of the density of clusters with the cosine
-# between a query and its in-cluster negatives, with the guaranteed share, and with the share of the
-# ten hardest negatives inside. This is exploratory.
-
-# %%
-from cde_studies.intervals import correlation_interval
-
-first = rows[(rows["side"] == "passages") & (rows["clusters"] == tested)]
-agreement = {
-    COLUMNS[column]: str(correlation_interval(first["density"], first[column], "spearman"))
-    for column in ("inside", "guaranteed", "hardest_inside")
-    if first[column].std() > 0
-}
-plots.table(pd.DataFrame({"correlation with density": agreement}))
-
-# %% [markdown]
 # ## Verdict
 #
 # Clusters count as too loose if less than half of the in-cluster negatives are guaranteed to be

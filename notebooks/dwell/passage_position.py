@@ -219,9 +219,8 @@ plots.show(
 #
 # This is the first look, with the encoder–decoder after one episode of fine-tuning (*tuned*) and
 # after all of them (*tuned again*). An episode is one round of training between two refreshes of
-# the hard negatives. *Tuned alone* had one episode, without the two stages before it, which
-# together lower the score at `laptop` (see {doc}`training_stages`). A model that finds little has
-# little to lose, so what they show is exploratory.
+# the hard negatives. *Tuned alone* had one episode, without the two stages before it. A model that
+# finds little has little to lose, so what they show is exploratory.
 
 # %%
 from cde_studies.dwell.readers import probe_places

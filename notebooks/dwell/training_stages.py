@@ -25,7 +25,7 @@ page.claims_under_test("training_stages")
 # %% tags=["parameters"]
 profile: Profile = "laptop"
 seed: Seed = 0  # the first seed
-seeds: Count | None = None  # trainings of the encoder–decoder's chains, and of those on long texts
+seeds: Count | None = None  # trainings of each chain on long texts
 trainings: Count | None = None  # of each chain from pretrained layers
 more_trainings: Count | None = None  # of further seeds, probed in several orders of segments
 orders: Several | None = None  # random orders of a document's segments
@@ -242,8 +242,8 @@ plots.show(
 # *Table 5* is tested by differences between chains with the same seed, with intervals over seeds.
 # Five seeds had left it undecided, and five more were trained. But whoever adds seeds until an
 # interval excludes zero claims an effect too often, so only the new five are a test. Each compared
-# encoder must score at least half as high as BM25. Chains of the encoder–decoder score lower, so
-# they are exploratory. At `day` five seeds are planned, and all of them are a test.
+# encoder must score at least half as high as BM25. At `day` five seeds are planned, and all of them
+# are a test.
 #
 # *The origin of the bias* is tested on shuffled segments with the further seeds: crops minus masked
 # modelling. Documents as written are exploratory, because there the segments differ in kind. If
@@ -253,21 +253,8 @@ plots.show(
 # %%
 from cde_studies.dwell.tables import tested_seeds
 from cde_studies.intervals import mean_of_runs
-from cde_studies.sweeps import Sweep
 
-chains = page.experiment(
-    "training_stages-chains",
-    lambda: after.rows_of_chains(recipe, settings.every_seed),
-    settings.only("seeds"),
-    recipe,
-)
 tested = tested_seeds(numbers, settings.profile)
-
-
-def there(one, other, column="mrr"):
-    """A difference of two chains of the encoder–decoder, seed by seed."""
-    first = Sweep(chains)
-    return first.of_run(column, chain=one) - first.of_run(column, chain=other)
 
 
 LM_HELPS, CROPS_HELP = "dwell-table5-language-modelling", "dwell-table5-contrastive"
@@ -305,12 +292,6 @@ for scale, rows in (by_scale | {profile: results.reset_index()}).items():
         found = {STAGES[claim]: values for claim, values in gains(rows, "recall").items()}
         least = min(found, key=lambda step: mean_of_runs(found[step]).low)
         claims.measure_runs("dwell-table5-recall", found[least], f"{least}; {what}", scale=scale)
-for claim, values in {
-    LM_HELPS: there("tuned without crops", "tuned alone"),
-    CROPS_HELP: there("tuned", "tuned without crops"),
-    MORE: there("tuned again", "tuned"),
-}.items():
-    claims.measure_runs(claim, values, "encoder–decoder of random layers", "exploratory")
 for scale, rows in by_scale.items():
     share, weakest = pretrained.share_of_bm25(rows, [CROPPED])
     flat = f"{MASKED}, shuffled segments, {scale}"
@@ -326,7 +307,6 @@ for scale, rows in by_scale.items():
     if scale == profile or all(one.passed for one in of_origin):
         lead[ORIGIN] = found
 OTHERS = {
-    "encoder–decoder of random layers": there("crops", "language model", "decline"),
     "documents as written": apart(CROPPED, MASKED, "decline"),
     "as a share of the room": apart(CROPPED, MASKED, "share"),
     "shuffled segments in one order, other seeds": apart(CROPPED, MASKED, "decline, shuffled"),

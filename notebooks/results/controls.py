@@ -110,7 +110,7 @@ def train_and_test(of, arms):
 # they read could show nothing.
 
 # %%
-from cde_book.differences import difference, difference_table, show_differences, sweeps_at_profiles
+from cde_book.differences import difference, show_differences, sweeps_at_profiles
 from cde_book.verdicts import SCALES
 from cde_studies.results.sizes import long_recipe
 
@@ -213,76 +213,6 @@ def hardness(of, arm):
 
 
 plots.table(pd.DataFrame([hardness(of, arm) for of in runs for arm in ARMS if arm in panels[of]]))
-
-# %% [markdown]
-# ## Would more updates make the encoder use its context?
-#
-# The recipe of `laptop` updates the weights only a few dozen times. The same pairs in batches of a
-# quarter of the size give four times as many updates. Does a better-trained encoder use its context
-# more? Both encoders on neighbours are trained again in this way. Clusters shrink with the batch,
-# so the context is then the whole batch, including a text's own document. Nothing here tests a
-# claim.
-
-# %%
-MORE = "more updates: "
-
-
-def more_updates(base):
-    """Settings that take the same pairs in batches of a quarter of the size."""
-    batch_size = max(2, base.batch_size // 4)
-    length = {"steps": 4 * base.steps, "warmup_steps": 4 * base.warmup_steps}
-    context = {"context_size": min(base.context_size, batch_size)}
-    return {**length, **context, "batch_size": batch_size, "cluster_size": batch_size}
-
-
-longer = {MORE + arm: ARMS[arm] | more_updates(recipe.base) for arm in (NEIGHBOURS, READS)}
-updated = page.experiment(
-    "controls-updates",
-    lambda: sweep(longer, settings.every_seed, recipe, ("own", "other"), recipe.out_of_domain()),
-    key,
-    recipe,
-)
-both = {profile: Sweep(pd.concat([rows, updated]))}
-
-# %%
-BETTER = {
-    "more updates − fewer, without context": ({"arm": MORE + NEIGHBOURS}, {"arm": NEIGHBOURS}),
-    "more updates − fewer, with context": ({"arm": MORE + READS}, {"arm": READS}),
-}
-for many, name in (("", "fewer updates"), (MORE, "more updates")):
-    arms = {"arm": many + READS}, {"arm": many + NEIGHBOURS}
-    BETTER[f"with context − without, {name}"] = arms
-    BETTER[f"own context − another corpus', {name}"] = arms[0], {**arms[0], "context": "other"}
-plots.table(difference_table(both, BETTER))
-
-# %% [markdown]
-# ## What would decide it
-#
-# If a contextual encoder ignores its context, its controls tell us nothing. The paper's small
-# setting has six layers, texts of 64 tokens, and hundreds of millions of pairs. The table shows
-# what all five arms would cost with five seeds each, in hours of one H100 at 40 % of its peak
-# (`cde_studies.estimate`). Nothing is run. The estimate is for MiniLM's layers and for attention
-# `cached`: a layer of the paper's backbone has about five times the weights, and `full` takes about
-# twice as long. Small models reach less than that peak, so the true cost is higher.
-
-# %%
-from cde_studies.estimate import estimate
-
-
-def gpu_hours(pairs):
-    """Hours of one GPU for a number of training pairs."""
-    of = recipes.recipe("gpu")
-    length = {"steps": pairs // of.base.batch_size}
-    hours = {
-        arm: estimate(recipes.recipe("gpu", **length, **change).base).gpu_hours
-        for arm, change in ARMS.items()
-    }
-    each = {"bi-encoder": hours[NEIGHBOURS], "contextual": hours[READS]}
-    every = {**each, "all arms, five seeds": 5 * sum(hours.values())}
-    return {"pairs": f"{pairs:,}", **{what: f"{value:.2g}" for what, value in every.items()}}
-
-
-plots.table(pd.DataFrame([gpu_hours(10**6), gpu_hours(10**8)]))
 
 # %% [markdown]
 # ## Verdict

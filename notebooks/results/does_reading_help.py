@@ -378,8 +378,7 @@ page.answer(
 # Table 1 has not. Our readers are trained for minutes, and texts are cut to some dozens of tokens.
 # The four encoders are not independent of each other: they were tested on the same nine
 # collections, each paired with the same other one, and cut to at most 5,000 documents for the two
-# layers and some 600 for readers. {doc}`controls` estimates, in hours of a GPU, what it would take
-# to decide this at the paper's scale.
+# layers and some 600 for readers.
 #
 # ## Run it again
 

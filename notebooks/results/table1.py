@@ -219,34 +219,6 @@ charts.show_forest(
 )
 
 # %% [markdown]
-# ### Where the spread comes from
-#
-# The spread of clustered minus shuffled batches has three parts: how seeds differ on all
-# collections, how collections differ with all seeds, and the rest, from the sample of queries and
-# from how well a seed suits a collection (`cde_studies.intervals.spread`; standard deviations, in
-# points). The second table has further sources at this profile, each with the rest in it: other
-# queries of the same collection, another arithmetic, another seed, another collection. Arithmetic
-# compares float32 with the machine's own precision, a lower limit for the effect of another
-# machine; it is zero where the two are the same.
-
-# %%
-from cde_studies.intervals import spread
-from cde_studies.results.variation import sources_of_variation, variation
-
-
-def vary():
-    """Both arms of the bi-encoder in two precisions, query by query."""
-    return variation(recipe, ARMS[SINGLE], ARMS[REFERENCE], settings.every_seed)
-
-
-varied = page.experiment("table1-variation", vary, settings.only("seeds"), recipe)
-cells = {of: gains["clustered batches", of].to_frame("gain") for of in sweeps}
-cells = {of: points.pivot_table("gain", "seed", "set") for of, points in cells.items()}
-parts = {of: spread(one)._asdict() for of, one in cells.items() if min(one.shape) > 1}
-for one in filter(None, (parts, {profile: sources_of_variation(varied)})):
-    display(plots.table(pd.DataFrame(one).T.round(2)))
-
-# %% [markdown]
 # ## What a step costs
 #
 # The paper says that its contextual encoder takes about twice as long for an epoch, and that short

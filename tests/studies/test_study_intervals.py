@@ -16,6 +16,7 @@ from scipy import stats
 from cde.intervals import (
     crossed_interval,
     mean_interval,
+    mean_squares,
     p_value,
     run_interval,
     smallest_effect,
@@ -28,7 +29,6 @@ from cde_studies.intervals import (
     mean_and_interval,
     mean_and_spread,
     share_interval,
-    spread,
 )
 
 # --- correlations
@@ -183,18 +183,11 @@ def table(
     )
 
 
-def test_the_parts_of_a_spread_are_found_again() -> None:
-    generator = np.random.default_rng(5)
-    parts = np.array([spread(table(generator, (30, 40), 1.0, 2.0, 0.5)) for _ in range(60)])
-    assert (parts**2).mean(axis=0) == pytest.approx([1.0, 4.0, 0.25], rel=0.12)
-
-
-def test_a_small_spread_by_hand() -> None:
-    """Row means ½ and 3½, column means 1 and 3, and ± ½ that is neither: mean squares 9, 4 and 1."""
-    assert spread([[0.0, 1.0], [2.0, 5.0]]) == pytest.approx((2.0, 1.5**0.5, 1.0))
-    # two rows of three: the rest has the freedom of (2 − 1) (3 − 1)
-    rows = [[0.0, 0.0, 0.0], [1.0, -1.0, 0.0]]
-    assert spread(rows) == pytest.approx((0.0, 0.0, 0.5**0.5))
+def test_the_mean_squares_of_a_small_table_by_hand() -> None:
+    """Row means 1 and 4, column means 1, 2 and 4½, and ±½, ±½, ∓1 that are neither."""
+    assert mean_squares(np.array([[0.0, 1.0, 2.0], [2.0, 3.0, 7.0]])) == pytest.approx(
+        (13.5, 6.5, 1.5)
+    )
 
 
 @pytest.mark.parametrize("parts", [(1.0, 1.0, 1.0), (0.2, 2.0, 0.5), (0.0, 0.0, 1.0)])
@@ -239,7 +232,7 @@ def test_a_crossed_interval_s_end_has_a_p_value_of_five_percent() -> None:
 
 def test_a_table_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="two or more of each"):
-        spread([[1.0, 2.0]])
+        crossed_interval([[1.0, 2.0]])
     with pytest.raises(ValueError, match="1 of 4 values are not numbers"):
         crossed_interval([[1.0, 2.0], [float("nan"), 1.0]])
 

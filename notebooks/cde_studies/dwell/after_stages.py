@@ -1,5 +1,4 @@
-"""What the encoder–decoder shows after its stages: quality and bias at the end of each chain, and
-how well its language model restores spans at each place of a text.
+"""How well the encoder–decoder's language model restores spans at each place of a text.
 
 Cost: the training of what the store lacks, and the probes: at `laptop` an hour for five seeds of
 the language models in eight draws, on one core.
@@ -15,54 +14,16 @@ import pandas as pd
 from cde.intervals import mean_interval
 from cde.models.encoder import load_tokenizer
 from cde.progress import progress
-from cde.retrieval import evaluate
 from cde_studies.dwell.chain import Phase, shuffle_segments, train_phase
 from cde_studies.dwell.encoder_decoder import EncoderDecoder
-from cde_studies.dwell.probes import moved_passage
 from cde_studies.dwell.recipe import DwellRecipe
 from cde_studies.dwell.span_corruption import span_accuracy
-from cde_studies.dwell.substrings import substring_similarity
-from cde_studies.dwell.tables import changes, declines, room
 from cde_studies.intervals import numbers_of
 
-#: the chains of Table 5; see `cde_studies.dwell.recipe`
-CHAINS = ("language model", "crops", "tuned alone", "tuned without crops", "tuned", "tuned again")
 #: language models whose spans are probed, by their positions; and one before its first step
 ROTARY, RELATIVE, UNTRAINED = "rotary", "relative", "untrained"
 #: orders of a document's segments
 WRITTEN, SHUFFLED = "as written", "shuffled"
-
-
-def rows_of_chains(recipe: DwellRecipe, seeds: Sequence[int]) -> pd.DataFrame:
-    """Quality and bias at the end of each chain: chain, seed; mrr and recall on the collection;
-    decline and room (`cde_studies.dwell.tables`); passage, MRR@100 of the queries whose passage is
-    moved, start, what moving it to the first place changes, and lost, what places 2 to 10 cost.
-    """
-    jobs = [(chain, seed) for seed in seeds for chain in CHAINS]
-    shown = progress(jobs, "chains", unit="models")
-    return pd.DataFrame([_end_of(recipe, *job) for job in shown])
-
-
-def _end_of(recipe: DwellRecipe, chain: str, seed: int) -> dict[str, Any]:
-    model = recipe.model(chain, seed)
-    scores = evaluate(model, recipe.collection, ("mrr@100", "recall@100"))
-    similar = substring_similarity(model, recipe.probed, model.tokenizer)
-    scored, left_out = moved_passage(model, recipe.passages, model.tokenizer)
-    moved = changes(scored)
-    return {
-        "chain": chain,
-        "seed": seed,
-        "mrr": scores["mrr@100"],
-        "recall": scores["recall@100"],
-        "decline": float(declines(similar).mean()),
-        "passage": float(scored["default"].mean()),
-        "start": float(moved[1].mean()),
-        "lost": -float(moved.loc[:, 2:].mean(axis=1).mean()),
-        "room": room(similar),
-        "documents": len(similar.rows),
-        "passages": len(moved),
-        "left_out": sum(left_out.values()),
-    }
 
 
 def rows_of_spans(

@@ -7,13 +7,12 @@
 # that an encoder favours whatever place its training favoured {cite}`yu2026position`. Here the same
 # encoder is trained with every passage at the beginning, at the end, at random places, and with
 # mixtures of these. Then cures are tried on the encoder trained with every passage first, among
-# them smoothing the attention over a document's tokens {cite}`michail2026attention`. Last come the
-# second cause, how documents are written, and a question that no paper asks: does an encoder that
-# reads its corpus ({cite:t}`morris2024contextual`) dwell less?
+# them smoothing the attention over a document's tokens {cite}`michail2026attention` and reading the
+# corpus {cite}`morris2024contextual`. Last comes the second cause, how documents are written.
 
 # %%
 from cde_book import charts, claims, gates, page, plots
-from cde_book.parameters import Count, Layers, Long, Positive, Profile, Rate, Seed, Several, Tokens
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("cure_for_dwelling")
 
@@ -32,24 +31,17 @@ batch_size: Several | None = None
 learning_rate: Rate | None = None
 pairs: Count | None = None  # to train on, at most
 queries: Count | None = None  # to probe with, at most
-context_seed: Seed | None = None  # the first seed of the encoders of the last experiment
-context_size: Count | None = None  # documents that the contextual encoder reads there
-max_tokens: Tokens | None = None  # of a document there
-data: str | None = None  # pairs to train on there
-documents: Count | None = None  # for training there
-share_of_steps: Positive | None = None  # of the encoder–decoder's, in each stage
 
 # %%
-from cde_studies.dwell import cures, other_causes
-from cde_studies.dwell import recipe as dwell
+from cde_studies.dwell import cures
 
 placements = ["all first", "all last", "anywhere"]
 every = list(cures.ARMS)
-less = {"steps": 2, "queries": 12, "pairs": 200, "share_of_steps": 0.03}
+less = {"steps": 2, "queries": 12, "pairs": 200}
 settings = page.settings(
     globals(),
-    (*cures.PARAMETERS, *dwell.PARAMETERS, *other_causes.PARAMETERS),
-    laptop={"seeds": 3, "collections": ["squad-dev"], "again": placements, "context_seed": 0},
+    cures.PARAMETERS,
+    laptop={"seeds": 3, "collections": ["squad-dev"], "again": placements},
     smoke={"seeds": 2, "collections": [], "again": every},
     fresh={"seeds": 1, "collections": [], "again": every, **less},
     gpu={"seeds": 5, "again": every},
@@ -192,54 +184,6 @@ def cured(arm):
 plots.table(pd.DataFrame([cured(arm) for arm in CURES]))
 
 # %% [markdown]
-# ## Other causes: how documents are written, and no context
-#
-# In a document whose segments were shuffled, no place has the important things. So an
-# encoder–decoder is trained on *crops*, random stretches, of documents as written, and on crops of
-# shuffled ones. Crops that run over a document's end and go on at its beginning are a remedy that
-# the paper's reasoning suggests: they include the first and last tokens as often as the others.
-#
-# A bi-encoder and a contextual encoder (attention `full`) start from the same layers of MiniLM and
-# are trained on the same summaries and documents in the same batches. The contextual one is probed
-# with the collection as its context, and with *null tokens*, learned vectors in place of context
-# documents: a difference that also appears with these is not due to the context
-# (`cde_studies.dwell.other_causes`). The measure is the *decline*, the cosine of a document with
-# its first tenth minus that with its last.
-
-# %%
-from cde_studies.sweeps import Sweep
-
-changed = {name: getattr(settings, name) for name in other_causes.PARAMETERS}
-texts = dwell.dwell_recipe_of(settings)
-causes = other_causes.other_causes(settings.profile, texts, **changed)
-seeds_there = range(settings.context_seed, settings.context_seed + settings.seeds)
-key = {"seed": settings.context_seed, "seeds": settings.seeds}
-arms = page.experiment("context_and_position-arms", lambda: causes.rows(seeds_there), key, causes)
-
-# %% [markdown]
-# What makes the preference for the beginning weaker (left of the dotted line), and what stronger?
-
-# %%
-PROBED = {"as written": "decline", "shuffled": "decline, shuffled"}
-found = {
-    (order, words): other_causes.change_of_decline(arms, words, column)
-    for order, column in PROBED.items()
-    for words in other_causes.DIFFERENCES
-}
-with plots.figure(1, 2, width=7.8, height=2.8, sharex=True, sharey=True) as (drawing, axes):
-    for axis, order in zip(axes, PROBED, strict=True):
-        of_order = {words: found[order, words] for words in other_causes.DIFFERENCES}
-        named = {words.replace(" instead", "\ninstead"): one for words, one in of_order.items()}
-        charts.forest(axis, named, "change of the decline, cosine", bound=0)
-        axis.set_title(f"probed on documents\n{order}", fontsize=9)
-plots.show(
-    drawing,
-    caption="What changes the preference for the beginning, with intervals over seeds.",
-    data=charts.interval_table(found, ["probed on", "difference"], "change"),
-    answers="ours, beside Dwell §4.3",
-)
-
-# %% [markdown]
 # ## Verdict
 #
 # The claims on moved passages are tested over seeds on the questions of SQuAD; docstrings are
@@ -292,9 +236,11 @@ _ = claims.measure_runs(CALIBRATED, of_mean, f"{MAIN}, mean pooling", "explorato
 # %% [markdown]
 # The paper's second explanation is tested by the decline after training on shuffled documents minus
 # the decline after training on documents as written, both probed on documents as written. It counts
-# as a test only if training on documents as written causes a decline that needs explaining. Where
-# {doc}`training_stages` has chains of pretrained layers that score at least half as high as BM25,
-# the test uses them, and the encoder–decoder is exploratory.
+# as a test only if training on documents as written causes a decline that needs explaining. (The
+# *decline* is the cosine of a document with its first tenth minus that with its last.) The chains
+# are those of {doc}`training_stages`, if they score at least half as high as BM25: their crops are
+# of documents as written, or of documents with their segments in random order, in which no place
+# has the important things.
 
 # %%
 from cde.intervals import run_interval
@@ -302,35 +248,19 @@ from cde_book.records import rows_of_record
 from cde_studies.dwell import pretrained_stages as pretrained
 from cde_studies.dwell.tables import tested_seeds
 
-
-def explains(values, before, what, counts):
-    """Enter what shuffled documents change, as a test if there was a decline to explain."""
-    declined = len(before) > 1 and run_interval(before).low > 0
-    claims.measure_runs(WRITING, values, what, counts if declined else "exploratory")
-
-
-passed = False
+PROBED = {"as written": "decline", "shuffled": "decline, shuffled"}
 if record := rows_of_record("training_stages-pretrained", settings.profile):
     CHAIN, OTHER = "masked, crops", "masked, shuffled crops"
     share, weakest = pretrained.share_of_bm25(record.rows, (CHAIN, OTHER))
     readings.append(claims.gate("above-floor", share, f"{weakest}, MRR@100"))
-    passed = readings[-1].passed
     tested = tested_seeds(record.rows["seed"], settings.profile)
     stages = record.rows[record.rows["seed"].isin(tested)].set_index(["chain", "seed"])
     for order, column in PROBED.items():
         before, after = stages.loc[CHAIN, column], stages.loc[OTHER, column]
         probed = "" if order == "as written" else ", probed on shuffled documents"
-        explains(after - before, before, f"pretrained layers{probed}", passed and not probed)
-first = Sweep(arms)
-crops, shuffled = (
-    pd.DataFrame({one: first.of_run(one, arm=arm) for one in (*PROBED.values(), "documents")})
-    for arm in ("crops", "shuffled")
-)
-what = f"encoder–decoder, {crops['documents'].iloc[0]:.0f} docstrings of held-out packages"
-change = shuffled - crops
-explains(change["decline"], crops["decline"], what, "exploratory" if passed else "test")
-what = "the same, probed on shuffled documents"
-claims.measure_runs(WRITING, change["decline, shuffled"], what, "exploratory")
+        declined = len(before) > 1 and run_interval(before).low > 0
+        counts = declined and readings[-1].passed and not probed
+        claims.measure_runs(WRITING, after - before, f"pretrained layers{probed}", counts)
 gates.show(readings)
 
 # %%
@@ -347,9 +277,7 @@ def meets_the_aim(arm, without):
 met = [arm for arm, without in CURES.items() if meets_the_aim(arm, without)]
 page.in_numbers(
     f"""Cures whose intervals meet the aim (at most half of the index left, at most one point lost):
-    {", ".join(met) or "none"}. Reading the corpus, instead of no context, changes the decline by
-    {claims.shown(found["as written", "context instead of none"], 3)} in cosine; crops that run over
-    the end by {claims.shown(found["as written", "crops that run over the end"], 3)}."""
+    {", ".join(met) or "none"}."""
 )
 
 # %% tags=["hide-cell"]
@@ -374,8 +302,7 @@ page.answer(
 # all are pooled; the authors of that method do so for the only token that they pool.
 #
 # Docstrings are not web pages: they begin with prose and go on with parameters and examples.
-# Shuffling their segments also breaks sentences. Bi-encoder and contextual encoder learn from
-# summaries and whole docstrings, the encoder–decoders from crops: these should not be compared.
+# Shuffling their segments also breaks sentences.
 #
 # ## Run it again
 

@@ -69,30 +69,12 @@ def test_a_crop_is_a_tenth_to_a_half_of_its_document_and_stands_in_it() -> None:
     assert abs(both) < 0.15, "the two crops are drawn independently"
 
 
-@pytest.mark.parametrize(("placement", "even"), [("inside", False), ("around", True)])
-def test_only_crops_that_run_over_the_end_see_every_token_equally_often(
-    placement: Any, even: bool
-) -> None:
-    text = " ".join(ascii_lowercase)
-    pairs = crop_pairs([text], TOKENIZER, 3000, placement=placement)
-    seen = Counter(word for pair in pairs for side in pair for word in side.split())
-    shares = np.array([seen[word] for word in text.split()]) / 6000
-    if even:
-        assert np.ptp(shares) < 0.06
-    else:
-        assert shares[13] > 2 * max(shares[0], shares[-1])
-
-
-@pytest.mark.parametrize("placement", ["inside", "around"])
 @pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
-def test_a_crop_is_one_run_of_its_document_of_just_its_share(placement: Any, share: float) -> None:
+def test_a_crop_is_one_run_of_its_document_of_just_its_share(share: float) -> None:
     words = list(ascii_lowercase[:24])
-    pairs = crop_pairs(
-        [" ".join(words)], TOKENIZER, 100, shares=(share, share), placement=placement
-    )
+    pairs = crop_pairs([" ".join(words)], TOKENIZER, 100, shares=(share, share))
     size = round(share * 24)
-    twice = [*words, *words] if placement == "around" else words
-    runs = [" ".join(twice[at : at + size]) for at in range(len(twice) - size + 1)]
+    runs = [" ".join(words[at : at + size]) for at in range(len(words) - size + 1)]
     crops = [side for pair in pairs for side in pair]
     assert set(crops) == set(runs), "each run there is, and no other"
 
@@ -195,10 +177,8 @@ def test_the_chains_of_the_recipe_are_what_their_names_say() -> None:
     assert chains["tuned alone"].chain == ["start", "tune"]
     assert chains["tuned again"].chain == ["start", "restore", "crops", "tune", "tune", "tune"]
     # what differs between two chains is one thing
-    changed = {"mean": "pooling", "shuffled": "shuffled", "wrapping crops": "placement"}
-    for name, setting in changed.items():
-        assert chains[name].after == cropped.after == restored
-        assert set(chains[name].settings) - set(cropped.settings) == {setting}
+    assert chains["mean"].after == cropped.after == restored
+    assert set(chains["mean"].settings) - set(cropped.settings) == {"pooling"}
     with pytest.raises(ValueError, match="there is no setting layers"):
         dwell_recipe("smoke", layers=2)
 
@@ -225,22 +205,20 @@ def test_what_is_probed_was_never_trained_on() -> None:
 def test_what_is_cropped_is_what_the_stage_says(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[list[str], str]] = []
+    asked: list[list[str]] = []
 
-    def noted(texts: Any, *arguments: Any, **options: Any) -> Pairs:
-        asked.append((list(texts), options["placement"]))
-        return crop_pairs(texts, *arguments, **options)
+    def noted(texts: Any, *arguments: Any) -> Pairs:
+        asked.append(list(texts))
+        return crop_pairs(texts, *arguments)
 
     monkeypatch.setattr(phases, "crop_pairs", noted)
     pooled = []
-    for more in ({}, {"shuffled": True}, {"placement": "around"}, {"pooling": "mean"}):
+    for more in ({}, {"pooling": "mean"}):
         crops = Phase("crops", {**CONTRASTIVE, "steps": 1, **more}, START)
         folder = train_phase(crops, TEXTS, PAIRS, seed=3) / "model"
         pooled.append(EncoderDecoder.from_pretrained(folder).config.pooling)
-    assert pooled == ["decoder", "decoder", "decoder", "mean"]
-    assert [placement for _, placement in asked] == ["inside", "inside", "around", "inside"]
-    assert asked[0][0] == asked[2][0] == asked[3][0] == TEXTS
-    assert asked[1][0] == shuffle_segments(TEXTS, TOKENIZER, seed=3) != TEXTS
+    assert pooled == ["decoder", "mean"]
+    assert asked == [TEXTS, TEXTS]
 
 
 @pytest.mark.parametrize("profile", ["smoke", "laptop", "gpu"])

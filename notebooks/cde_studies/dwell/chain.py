@@ -70,7 +70,6 @@ def crop_pairs(
     count: int,
     seed: int = 0,
     shares: tuple[float, float] = (0.1, 0.5),
-    placement: Literal["inside", "around"] = "inside",
 ) -> Pairs:
     """Pairs of two independent random crops of a document."""
     generator = np.random.default_rng(seed)
@@ -86,13 +85,10 @@ def crop_pairs(
         text, spans = long[row]
         for side in sides:
             size = max(1, round(generator.uniform(*shares) * len(spans)))
-            most = len(spans) - size + 1 if placement == "inside" else len(spans)
-            start = int(generator.integers(0, most))
-            over = start + size - len(spans)
-            crop = _slice(text, spans, start, min(start + size, len(spans)))
-            side.append(f"{crop} {_slice(text, spans, 0, over)}" if over > 0 else crop)
+            start = int(generator.integers(0, len(spans) - size + 1))
+            side.append(_slice(text, spans, start, start + size))
     ids = [f"crop/{number}" for number in range(count)]
-    return Pairs(*sides, domains=["crops"] * count, ids=ids, name=f"crops, {placement}")
+    return Pairs(*sides, domains=["crops"] * count, ids=ids, name="crops, inside")
 
 
 def shuffle_segments(
@@ -153,12 +149,9 @@ def _trained(
     if phase.kind == "restore":
         return model, pretrain(model, texts, folder, seed=seed, **settings)
     if phase.kind == "crops":
-        placement = settings.pop("placement", "inside")
         model.config.pooling = settings.pop("pooling", model.config.pooling)
-        if settings.pop("shuffled", False):
-            texts = shuffle_segments(texts, model.tokenizer, seed=seed)
         count = settings["steps"] * settings["batch_size"]
-        pairs = crop_pairs(texts, model.tokenizer, count, seed, placement=placement)
+        pairs = crop_pairs(texts, model.tokenizer, count, seed)
     else:
         episode = phase.chain[:-1].count("tune")
         pairs = replace(pairs, domains=["all"] * len(pairs))  # negatives of the whole collection

@@ -14,8 +14,6 @@ chain                  restore  crops                                      tune
 `tuned without crops`  yes                                                 1 episode
 `tuned alone`                                                              1 episode
 `mean`                 yes      pooled by the mean
-`shuffled`             yes      of documents whose segments were shuffled
-`wrapping crops`       yes      that run over the end
 =====================  =======  =========================================  ============
 
 Training sees the documents of pydocs' training packages (or of `data`); probes and searches have
@@ -132,8 +130,6 @@ class DwellRecipe:
             "tuned without crops": Phase("tune", self.tune, restored),
             "tuned alone": Phase("tune", self.tune, start),
             "mean": Phase("crops", {**self.crops, "pooling": "mean"}, restored),
-            "shuffled": Phase("crops", {**self.crops, "shuffled": True}, restored),
-            "wrapping crops": Phase("crops", {**self.crops, "placement": "around"}, restored),
         }
 
     def model(self, chain: str, seed: int) -> EncoderDecoder:

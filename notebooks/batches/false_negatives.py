@@ -221,9 +221,10 @@ WHAT = "The filter, none, and what stands in its place: differences of the encod
 show_differences(controls, INSTEAD, WHAT, "CDE §4.1")
 
 # %% [markdown]
-# The table has the share of all negatives that each arm leaves out, in per cent. (In *relabelled*
-# they count as answers.) Where tf-idf leaves out more than MiniLM, it may lose by taking away too
-# much and not by judging badly; no arm here has as many at random as tf-idf finds.
+# The table has the share of all negatives that each arm leaves out, in per cent. (In the arm
+# *answers*, called *relabelled* above, they count as answers.) Where tf-idf leaves out more than
+# MiniLM, it may lose by taking away too much and not by judging badly; no arm here has as many at
+# random as tf-idf finds.
 
 # %%
 left_out = {of: 100 * one.rows.groupby("arm")["left_out"].mean() for of, one in controls.items()}
@@ -329,14 +330,14 @@ plots.show(
 #   negative, and neither it nor its own summary line shares a word with the query, apart from very
 #   frequent words (parameter `common`).
 #
-# Everything else stays undecided. The second rule is wrong at times: it also condemns answers. If
-# it condemns a share $r$ of the answers, then at least (share condemned) $- r$ of the removed
-# documents are true negatives. We take $r$ from the labelled documents of the same queries, which
-# are answers by definition, without their summary lines. The bound assumes that unlabelled answers
-# share words with the query as often as labelled ones do; the table's second row shows how often
-# known duplicates in other packages do not. The other rows are for $\epsilon = 0$: shares of what
-# is removed (n batches), and of each kind of known false negative that is found (n queries). Copies
-# are found by construction, because their scores are equal.
+# Everything else stays *open*, that is undecided. The second rule is wrong at times: it also
+# condemns answers. If it condemns a share $r$ of the answers, then at least (share condemned) $- r$
+# of the removed documents are true negatives. We take $r$ from the labelled documents of the same
+# queries, which are answers by definition, without their summary lines. The bound assumes that
+# unlabelled answers share words with the query as often as labelled ones do; the table's second row
+# shows how often known duplicates in other packages do not. The other rows are for $\epsilon = 0$:
+# shares of what is removed (n batches), and of each kind of known false negative that is found (n
+# queries). Copies are found by construction, because their scores are equal.
 
 # %%
 from cde_studies.batches.judging import KINDS, TextJudge

@@ -160,7 +160,7 @@ show_differences(results, GAINS, WHAT, "CDE Fig. 14", lead=True)
 # %% [markdown]
 # ## What becomes of the clusters
 #
-# From here on nothing is trained; a surrogate (a finished embedding model) scores the pairs. We
+# In this section nothing is trained; a surrogate (a finished embedding model) scores the pairs. We
 # cluster `pydocs` twice (paired k-means, Eq. 3): as one domain, which leaves room for many
 # clusters, and within each package, as the paper does within each dataset. Each epoch lays the
 # clusters out again. Pairs that do not fill a batch at the end of a domain are dropped. The

@@ -5,7 +5,8 @@
 # how to make batches. Are clusters better than mined negatives? Should a batch have one cluster or
 # many, made from one side of the pairs or both? Should outliers be kept apart, and should clusters
 # change during training? Others have studied such questions one at a time. Here all ways have the
-# same pairs, encoder, optimiser and number of texts; two exceptions are named at the end.
+# same pairs, encoder and optimiser, and all but the ways that train longer have the same number of
+# texts; two exceptions are named at the end.
 
 # %%
 from cde_book import charts, claims, gates, page, plots

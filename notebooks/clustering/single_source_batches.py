@@ -3,9 +3,9 @@
 #
 # This page answers **Fig. 1** of the clustering paper {cite}`merrick2024embedding`, which it takes
 # over from the report on Arctic Embed. There, batches from a single source made a better model than
-# batches four times as large that mix all sources, and large batches from a single source made the
-# best. The gain was said to come late in training. The figure shows one run per line on one
-# collection, without numbers.
+# larger batches that mix all sources, and large batches from a single source made the best. The
+# gain was said to come late in training. The figure shows one run per line on one collection,
+# without numbers.
 
 # %%
 from cde_book import charts, claims, page, plots

@@ -313,12 +313,12 @@ plots.table(table.round(3).reset_index().replace({"cluster": {-1: "all"}}))
 # %% [markdown]
 # ## Does more data gain more?
 #
-# The paper trained once on hundreds of millions of pairs in hundreds of clusters, and saw a gain of
-# a whole point. Here the same number of updates is trained on few pairs and on many, in clusters of
-# one size, so that few pairs are fewer clusters and more epochs (at `laptop` 5 clusters and 30). A
-# cluster's last pairs, too few for a batch, are left out in each epoch; shuffled batches lose none.
-# The table has the points that batches of passage clusters gain, with an interval for other seeds
-# and sets.
+# The paper reports, as an anecdote, gains of up to about a point with over a hundred million
+# passages in hundreds of clusters. Here the same number of updates is trained on few pairs and on
+# many, in clusters of one size, so that few pairs are fewer clusters and more epochs (at `laptop` 5
+# clusters and 30). A cluster's last pairs, too few for a batch, are left out in each epoch;
+# shuffled batches lose none. The table has the points that batches of passage clusters gain, with
+# an interval for other seeds and sets.
 
 # %%
 CLUSTERED = {"arm": PASSAGES}, {"arm": SHUFFLED}

@@ -130,9 +130,9 @@ plots.table(pd.DataFrame(lines).T.rename_axis("stages"))
 # ## What each stage adds to the bias
 #
 # A docstring's first tenth differs from its last whatever the encoder, and one random order favours
-# some segments by chance: in it, every stage seemed to add to the bias. So here are several orders,
-# and each stage is compared with the one before, with the same orders and seeds, which are not in
-# the table above.
+# some segments by chance: in it, every stage but masked modelling seemed to add to the bias. So
+# here are several orders, and each stage is compared with the one before, with the same orders and
+# seeds, which are not in the table above.
 
 # %%
 from cde.intervals import table_interval
@@ -225,7 +225,8 @@ with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
         guessed = by_window("guessed", ROTARY, order).mean()
         charts.curves(axis, {**curves, "commonest token": guessed}, band=True)
         axis.set_title(f"segments {order}")
-        axis.set_xlabel(f"window of {recipe.restore['tokens']} tokens, of {settings.windows}")
+        first = f"the first {recipe.restore['tokens']} tokens"
+        axis.set_xlabel(f"window, of {settings.windows} in {first}")
         axis.set_xticks(list(guessed.index))
     axes[0].set(ylabel="share of span tokens restored", ylim=(0, None))
     drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)

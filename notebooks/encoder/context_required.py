@@ -215,8 +215,8 @@ plots.table(pd.DataFrame([line(read, name, text_lines[name]) for name in text_pl
 # ## Docstrings with added boilerplate, and MiniLM's layers
 #
 # Now a document is the beginning of a docstring, a query the beginning of its summary, and training
-# is the same as in all chapters. Only boilerplate words, inserted among the words of both, are
-# artificial. Packages and boilerplate words of the test are again others.
+# uses the trainer of all chapters, with its own settings. Only boilerplate words, inserted among
+# the words of both, are artificial. Packages and boilerplate words of the test are again others.
 
 # %%
 from cde.intervals import table_interval

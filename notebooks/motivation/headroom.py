@@ -115,7 +115,8 @@ settings
 #   statistics. On `pydocs`, which it never saw, MiniLM is a *control*: the distance from our
 #   training packages should not predict its scores.
 #
-# All corpora of a kind are cut to one size, because IDF depends on the number of documents.
+# All corpora of a kind are cut to about one size (relevant documents stay), because IDF depends on
+# the number of documents; the reference is not cut.
 
 # %%
 import pandas as pd

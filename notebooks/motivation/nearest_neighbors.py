@@ -76,7 +76,7 @@ def documents_as_good(block=2048):
 as_good = documents_as_good()
 
 # %% [markdown]
-# ## Neighbours that a reader can judge
+# ## Neighbours to judge for yourself
 #
 # These queries are drawn at random from those with another document at least as good. The labelled
 # document is marked.
@@ -173,8 +173,8 @@ with plots.figure() as (drawing, axis):
     axis.legend()
 plots.show(
     drawing,
-    caption="The share of queries that another document answers as well, by each of two judges, "
-    "as the corpus grows. Bands: 95 % bootstrap intervals over queries.",
+    caption="The share of queries with another document that a judge takes to be as good, for two "
+    "judges, as the corpus grows. Bands: 95 % bootstrap intervals over queries.",
     data=growth,
     answers="CDE Table 3 and §4.1",
     lead=True,

@@ -268,17 +268,22 @@ claims.verdicts()
 
 # %% tags=["hide-input"]
 early = {way: run_interval(advantage(way), "collections") for way in lines}
+
+
+def thirds(way, one):
+    """The first third of documents beside the last, in words."""
+    return claims.apart(one, early[way], "the last third", "points")
+
+
 page.in_numbers(
-    f"""The first third minus the last is {claims.shown(early[CUT])} points with the cut,
-    {claims.shown(early[WHOLE])} with one vector of the whole, {claims.shown(early[CHUNKS])} with
-    chunks and {claims.shown(early[WORDS])} with BM25, which knows no places."""
+    f"""{thirds(CUT, "With the cut, the first third of a document")};
+    {thirds(WHOLE, "with one vector of the whole, it")}; {thirds(CHUNKS, "with chunks, it")}; and
+    {thirds(WORDS, "with BM25, which knows no places, it")}."""
 )
 
 # %% tags=["hide-cell"]
-page.answer(
-    f"""{claims.shown(gain(CHUNKS))} points of NDCG@10 for the best chunk over a cut at the
-    encoder's limit, {claims.shown(gain(LATE, CHUNKS))} for late chunks over chunks."""
-)
+best = claims.apart("The best chunk", gain(CHUNKS), "a cut at the encoder's limit")
+page.answer(f"{best}; {claims.apart('late chunking', gain(LATE, CHUNKS), 'it', 'points')}.")
 
 # %% [markdown]
 # ## What differs from the paper's setting

@@ -124,7 +124,8 @@ with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
     axes[1].legend(title="cluster size", ncols=2)
 plots.show(
     drawing,
-    caption=f"Mean cosine of queries and in-batch negatives; {packed['batches']:,} batches each.",
+    caption=f"Mean cosine of queries and in-batch negatives; {packed['batches']:,} batches each. "
+    "Hardest: the mean of each query's largest cosine; loss: the surrogate's own.",
     data=means[["order", "cluster size", "batch size", "mean", "hardest", "loss"]],
     answers="CDE Fig. 6",
 )
@@ -424,11 +425,11 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 with_filter, _ = GAINS.values()
 _, without = LARGER.values()
-of_size = claims.shown(deciding(sweeps, with_filter, encoder=BI))
-of_batch = claims.shown(deciding(of_batches, without, encoder=BI))
+of_size = deciding(sweeps, with_filter, encoder=BI)
+of_batch = deciding(of_batches, without, encoder=BI)
 page.answer(
-    f"""NDCG@10 points: small clusters minus large {of_size} with the filter; large batches minus
-    small {of_batch} without it."""
+    f"""{claims.apart("NDCG@10 with small clusters and the filter", of_size, "large", "points")};
+    {claims.apart("that with large batches and no filter", of_batch, "small", "points")}."""
 )
 
 # %% [markdown]

@@ -7,8 +7,9 @@
 # works with an empty one (Fig. 16). A domain's own context is usually best, but for some domains
 # another is as good (Fig. 7). The paper prints no number for any of this, and no test.
 #
-# **Our encoder ignores its context.** At `laptop`, context of another corpus moves a document by
-# far less than a hundredth of the distance between two documents; the first figure has the number.
+# **Our encoder ignores its context.** At `laptop`, context of another corpus moves a document on
+# average by less than a hundredth of the distance between two documents; the first figure has the
+# number.
 # So this page cannot say whether the paper is right. It shows what these figures look like for an
 # encoder that does not read, and much of what the paper sees in them is seen here as well.
 

@@ -109,11 +109,11 @@ charts.show_forest(adds, ["text", "context"], label, caption, "CDE §1 and §4.2
 # ## Every encoder side by side
 #
 # On judged collections this reader barely uses its context, so its result does not say whether a
-# corpus *could* help. Other encoders do use it. Here all are compared, from the records of their
-# chapters, with three questions. *Can reading help?* In a game of words only the corpus tells which
-# words matter. *Does it, where text needs it?* Docstrings get boilerplate that only the corpus can
-# reveal. *Does it help on real text?* These are judged collections, docstrings as they are, and
-# sources of many kinds that were not used for any choice.
+# corpus *could* help. Some other encoders do use theirs. Here all are compared, from the records of
+# their chapters, with three questions. *Can reading help?* In a game of words only the corpus tells
+# which words matter. *Does it, where text needs it?* Docstrings get boilerplate that only the
+# corpus can reveal. *Does it help on real text?* These are judged collections, docstrings as they
+# are, and sources of many kinds that were not used for any choice.
 #
 # *Lessons* are synthetic training text whose corpora differ in their boilerplate: in *coarse*
 # lessons all boilerplate words are equally common, in *graded* lessons some are more common than
@@ -146,7 +146,7 @@ REAL = {
     "hours": "Real text: nine judged collections",
     "laptop": "Real text: docstrings of packages",
 }
-UNTUNED = "Real text: sources that nobody tuned on"
+UNTUNED = "Real text: new sources"
 LONG = "hours/table1-arms"  # its bi-encoders are those of `controls`
 LAYERS, READER, TAUGHT = "two layers, all trained", "reader for MiniLM", "taught to read"
 COARSE, GRADED = f"{READER}, coarse lessons", f"{READER}, graded lessons"
@@ -248,8 +248,8 @@ plots.show(
 )
 
 # %% [markdown]
-# The same against each control. *No context* is the same encoder trained without a context: a
-# bi-encoder, or MiniLM itself; in the game it is null tokens (placeholders for missing documents).
+# The same against each control. *No context* is a bi-encoder that was trained in the same way or,
+# for a reader, MiniLM itself; in the game it is null tokens (placeholders for missing documents).
 # *Seen* is the smallest effect that the first difference would have shown with 80 % power.
 
 # %%
@@ -312,8 +312,8 @@ plots.show(
 )
 
 # %% [markdown]
-# Nine collections are few. {doc}`taught_to_read` sets the same rule again, for 28 sources that
-# nobody had tuned on.
+# Nine collections are few. {doc}`taught_to_read` sets the same rule again, for 28 *new sources*,
+# which had played no part in any choice.
 #
 # ## Verdict
 #
@@ -364,11 +364,11 @@ page.answer(
 #
 # When a context brings nothing, the usual explanation is that the encoder ignores it. That is not
 # the whole story: a reader that was trained to use its context scores lower with the right corpus
-# than with another one, on judged collections and on sources that nobody tuned on. We do not know
-# why. On judged collections the statistics of the right corpus are not always the best ones to
-# search it with. On the other sources BM25 gains from them, and readers do not. They were trained
-# on boilerplate, which may differ from what real text requires. {doc}`taught_to_read` rules out one
-# reason: that each query's own document was in the context in training, but seldom is in a test.
+# than with another one, on judged collections and on the new sources. We do not know why. On judged
+# collections the statistics of the right corpus are not always the best ones to search it with. On
+# the other sources BM25 gains from them, and readers do not. They were trained on boilerplate,
+# which may differ from what real text requires. {doc}`taught_to_read` rules out one reason: that
+# each query's own document was in the context in training, but seldom is in a test.
 #
 # ## What differs from the paper's setting
 #

@@ -9,10 +9,11 @@
 # tokens that each document gives, with the number of context tokens fixed, and finds that
 # collections prefer different numbers. It gives neither values nor further details.
 #
-# **Our encoder ignores its context.** At `laptop`, context of another corpus moves a document by
-# far less than a hundredth of the distance between two documents ({doc}`context_source`). What the
-# first stage is like then hardly matters for a search. So this page cannot say whether the paper is
-# right; it shows how depth and chance look in the two figures when the context is not used.
+# **Our encoder ignores its context.** At `laptop`, context of another corpus moves a document on
+# average by less than a hundredth of the distance between two documents ({doc}`context_source`).
+# What the first stage is like then hardly matters for a search. So this page cannot say whether the
+# paper is right; it shows how depth and chance look in the two figures when the context is not
+# used.
 
 # %%
 from cde_book import charts, claims, gates, page, plots
@@ -186,8 +187,9 @@ plots.show(
 # %% [markdown]
 # The table has what more layers gain in runs with the same seed, in percentage points of accuracy
 # and in points of NDCG@10, with intervals over seeds, and over collections as well. Both stages are
-# deepened from the smallest to the largest depth that both were given. The second stage reads the
-# text itself, so its depth matters also to an encoder that ignores its context.
+# deepened from the smallest to the largest depth that both were given; one more line deepens the
+# first stage further. The second stage reads the text itself, so its depth matters also to an
+# encoder that ignores its context.
 
 # %%
 from cde_book.differences import difference
@@ -306,8 +308,8 @@ with plots.figure(width=5.6, height=3.4) as (drawing, axis):
     axis.legend(loc="best")
 plots.show(
     drawing,
-    caption=f"NDCG@10 of each set with {TOTAL} context vectors, from few documents or from many, "
-    f"beside that with {FEWEST}; small points are seeds, lines are their means.",
+    caption=f"NDCG@10 of each set with {TOTAL} context vectors, from few documents or many, minus "
+    f"that with {FEWEST}; small points are seeds, lines are their means.",
     data=divided.rows[["arm", "set", "seed", "ndcg"]],
     answers="CDE Fig. 18",
 )

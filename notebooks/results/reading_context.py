@@ -3,8 +3,8 @@
 #
 # The idea behind **CDE §1 and §4.2** {cite}`morris2024contextual` is that of word statistics: a
 # word that many documents of a corpus contain says little there, and should weigh little. This page
-# looks inside the encoders of {doc}`does_reading_help`. Does the encoder know how common a word
-# is? Does a word weigh less where it is common? And which queries gain from it?
+# looks inside encoders of {doc}`does_reading_help` and {doc}`taught_to_read`. Does the encoder know
+# how common a word is? Does a word weigh less where it is common? And which queries gain from it?
 
 # %%
 from cde_book import charts, claims, page, plots

@@ -96,7 +96,7 @@ results = Sweep(rows)
 # sources, each seen once, tested on collections that people judged. Its bi-encoders are those of
 # {doc}`controls`, with the same recipe and seeds. `cde run table1 --record hours/table1-arms
 # -p long_run true -p seed 10 -p seeds 1`, with $CDE_DATA, trains the contextual encoder, which
-# takes four times as long.
+# takes several times as long.
 
 # %%
 from cde_book.page import show_source

@@ -283,7 +283,7 @@ page.in_numbers(
 
 # %% tags=["hide-cell"]
 best = claims.apart("The best chunk", gain(CHUNKS), "a cut at the encoder's limit")
-page.answer(f"{best}; {claims.apart('late chunking', gain(LATE, CHUNKS), 'it', 'points')}.")
+page.answer(f"{best}; {claims.apart('late chunking', gain(LATE, CHUNKS), 'chunks', 'points')}.")
 
 # %% [markdown]
 # ## What differs from the paper's setting

@@ -172,7 +172,8 @@ class AdaptedEncoder(SentenceMethods):
     @property
     def expected(self) -> str:
         """What to expect of it on this corpus, by the rule of the chapter `training_free`."""
-        if not (self.shift.queries.any() or self.shift.documents.any()):
+        shift = self.shift
+        if shift.weights is None and not (shift.queries.any() or shift.documents.any()):
             return (
                 "none: the corpus is unlike those the reader was fitted on, so it is left as it was"
             )

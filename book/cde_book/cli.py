@@ -68,7 +68,9 @@ def _add_run(commands: Any) -> None:
     run.add_argument("--out", type=Path, metavar="FILE.ipynb", help="the executed notebook")
     records = run.add_mutually_exclusive_group()
     records.add_argument(
-        "--fresh", action="store_true", help="use no record; at laptop, with less training"
+        "--fresh",
+        action="store_true",
+        help="use no record of the chapter's own; at laptop, with less training",
     )
     records.add_argument(
         "--record",
@@ -96,7 +98,7 @@ def _add_book(commands: Any) -> None:
     book.add_argument(
         "--fresh",
         action="store_true",
-        help="execute every chapter, stale or not, and use no record",
+        help="execute every chapter, stale or not, and use no record of its own",
     )
     book.add_argument(
         "--jobs",

@@ -90,8 +90,8 @@ def passages(
     Args:
         texts: documents.
         limit: what the encoder reads; without one each text is one passage.
-        on_long: what becomes of longer texts: cut into passages, or left whole with a warning, an
-            error, or silently.
+        on_long: what becomes of longer texts: cut into passages, left whole with a warning or
+            silently, or refused.
 
     Raises:
         ValueError: a long text, where `on_long` is "error".

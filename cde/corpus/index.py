@@ -56,7 +56,7 @@ _FOUND = ["query", "id", "score", "text", "passage", "heading", "metadata"]
 
 @dataclass(frozen=True)
 class Changes:
-    """What `sync` did: ids of documents, and what of the source was not read."""
+    """What `sync` or `add_from` did: ids of documents, and what of the source was not read."""
 
     added: list[str]
     changed: list[str]
@@ -104,8 +104,8 @@ class Index:
             leave its context as it is. Bind it yourself for another size, seed or context.
         columns: names of a table's columns, such as ``{"text": "body", "id": "key"}``.
         on_long: what becomes of documents that are longer than the encoder reads: "chunk" indexes
-            them in passages, "warn", "error" and "truncate" leave them whole, so that the encoder
-            cuts off the rest.
+            them in passages, "warn" and "truncate" leave them whole, so that the encoder cuts off
+            the rest, and "error" refuses them.
         sample_queries: some of what people ask, without judgements: the encoder is adapted to the
             corpus by them (`cde.adapted`), which is worth points on some kinds of text.
 
@@ -197,7 +197,7 @@ class Index:
             texts: as for `Index`, or the path of a folder or file, as for `from_folder`, which
                 `sync` reads again.
             folder: a new folder, an empty one, or one with this index.
-            ids, encoder, columns, on_long, sample_queries: as for `Index`.
+            ids, encoder, columns, on_long, sample_queries: as for `Index`; no ids for a path.
             replace: put it in the place of another index, which is there until this one is done
                 (one of the same encoder is changed document by document, as by `sync`).
 
@@ -207,6 +207,8 @@ class Index:
         folder, source = checked_path(folder).expanduser(), Source()
         require_free(folder)
         if isinstance(texts, Path | str):
+            if ids is not None:
+                raise ValueError("ids are for a list of texts; files have ids of their own")
             source = Source.of(texts, columns)
             documents = read_and_warn(source)
         else:
@@ -223,28 +225,29 @@ class Index:
         if dim is None:
             probe = [one.text for one in documents[:1]]
             dim = embedded(self.encoder, probe, "documents").shape[1]
-        chunked = self._on_long == "chunk"
-        self._table = Table(folder, self._record, dim, chunked, found=False)
+        self._table = Table(folder, self._record, dim, found=False)
         try:
             rows = self._read_rows()
         except ValueError as error:
             if before:
                 raise
             set_aside(folder / f"{self._table.name}.lance", str(error))
-            self._table = Table(folder, self._record, dim, chunked, found=False)
+            self._table = Table(folder, self._record, dim, found=False)
             rows = self._read_rows()
         if len(rows):  # of an encoder without a fingerprint the vectors are asked
             require_same(self._record, self.encoder, rows.texts, rows.vectors)
+        # in passages, or whole
+        cut_alike = not before or (before["on_long"] == "chunk") == (self._on_long == "chunk")
         if before and not replace:
-            same = before["encoder"]["fingerprint"] == self._record["fingerprint"]
-            if not same or _texts(rows) != {one.id: one.text for one in documents}:
+            same = before["encoder"]["fingerprint"] == self._record["fingerprint"] and cut_alike
+            if not same or rows.documents != {one.id: one for one in documents}:
                 raise FileExistsError(
                     f"{folder} holds another index, of {before['encoder']['name']}: "
                     "index.sync(…) brings it up to date, replace=True (--replace) replaces it"
                 )
             return Index.load(folder, self.encoder)
         self._table.keep(self.encoder)
-        self._bring(documents, built=True, prune=True)
+        self._bring(documents, built=True, prune=True, anew=not cut_alike)
         rows = self._read_rows()
         if not all(row.built for row in rows.passages):  # added since an earlier build
             rows = Rows([row._replace(built=True) for row in rows.passages], rows.vectors)
@@ -290,8 +293,7 @@ class Index:
                    "Index.build(texts, folder) makes an index of texts")
             )  # fmt: skip
         record = settings["encoder"]
-        chunked = settings["on_long"] == "chunk"
-        table = Table(folder, record, settings["dim"], chunked, found=True)
+        table = Table(folder, record, settings["dim"], found=True)
         index = cls.__new__(cls)
         try:
             if encoder is None:
@@ -324,8 +326,7 @@ class Index:
             return folder  # changes are written as they are made
         require_free(folder)
         with locked(folder):
-            chunked = self._on_long == "chunk"
-            table = Table(folder, self._record, rows.vectors.shape[1], chunked, found=False)
+            table = Table(folder, self._record, rows.vectors.shape[1], found=False)
             table.keep(self.encoder)
             table.overwrite(rows)
             table.finish(self._settings())
@@ -430,8 +431,9 @@ class Index:
 
         Returns:
             A frame with a row for each document, best first: its id, its score (float32, the inner
-            product; a cosine for encoders that give unit vectors), and its best passage: number,
-            heading and text; and its metadata. BM25 finds only documents with a score above 0. For
+            product; a cosine for encoders that give unit vectors; of BM25 its own; with `words` a
+            sum of reciprocal ranks), and its best passage: number, heading and text; and its
+            metadata. BM25 finds only documents with a score above 0. For
             a list of queries the first column, `query`, is the query's text; rows stand in the
             order of the queries.
 
@@ -567,6 +569,7 @@ class Index:
 
         Raises:
             ValueError: a document whose id another source's document has.
+            FileNotFoundError: no such folder or file.
         """
         given, below = self._source_at(path, columns)
         documents, left_out = read_source(given, self._source.path if below else "")
@@ -601,15 +604,17 @@ class Index:
 
     def sync(self, source: Any = None, columns: Mapping[str, str] | None = None) -> Changes:
         """Make the index equal to its source: what is new or changed is embedded, what is gone is
-        removed, and a text that has moved to another id keeps its vectors. While a file of the
-        source cannot be read, nothing is removed.
+        removed, and a text that has moved to another id keeps its vectors. While a file cannot be
+        opened or is damaged, nothing is removed. What is read and left out (text that is not UTF-8
+        or above 10 MB, a table without the text column) counts as gone.
 
         Args:
             source: as for `build`; by default the folder or file that it was built of.
-            columns: as for `Index`; by default those that it was built with.
+            columns: as for `Index`; within the index's own source by default its own.
 
         Raises:
             ValueError: no source, or one in which nothing can be read; an encoder that has changed.
+            FileNotFoundError: the folder or file is gone.
 
         Warns:
             UserWarning: what cannot be read, so that nothing is removed.
@@ -666,15 +671,21 @@ class Index:
         self._rows = kept if rows is None else kept + rows
 
     def _bring(
-        self, documents: Sequence[Document], built: bool = False, prune: bool = False
+        self,
+        documents: Sequence[Document],
+        built: bool = False,
+        prune: bool = False,
+        anew: bool = False,
     ) -> dict[str, Any]:
-        """Bring documents into the index; where `prune` is set, others go."""
+        """Bring documents into the index, those that are there too if `anew` is set; where `prune`
+        is set, others go.
+        """
         rows = self._read_rows()
         have = rows.documents
         wanted = {one.id for one in documents}
-        new = [one for one in documents if one != have.get(one.id)]
+        new = [one for one in documents if anew or one != have.get(one.id)]
         gone = sorted(set(have) - wanted) if prune else []
-        places = {have[name].text: name for name in gone}
+        places = {} if anew else {have[name].text: name for name in gone}
         moved = {places[one.text]: one for one in new if one.id not in have and one.text in places}
         if moved:
             before = rows.where(moved.__contains__)

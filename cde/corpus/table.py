@@ -233,12 +233,10 @@ def require_free(folder: Path) -> None:
 
 class Table:
     """The rows of an index in a folder, with vectors of length `dim` by the encoder of a record (of
-    BM25 0, which has none); `chunked` where long documents are in passages.
+    BM25 0, which has none).
     """
 
-    def __init__(
-        self, folder: Path, record: Mapping[str, Any], dim: int, chunked: bool, found: bool
-    ) -> None:
+    def __init__(self, folder: Path, record: Mapping[str, Any], dim: int, found: bool) -> None:
         try:
             import lancedb
         except ModuleNotFoundError as error:
@@ -251,8 +249,7 @@ class Table:
         self._schema = pa.schema(_COLUMNS | {"digest": pa.binary(16)} | vectors)
         #: where an encoder of one's own is kept
         self.encoder_folder = folder / f"encoder-{content_hash([str(record['fingerprint'])])}"
-        whole = [] if chunked else ["whole"]
-        self.mark = content_hash([record["fingerprint"] or record["name"], str(dim), *whole])
+        self.mark = content_hash([record["fingerprint"] or record["name"], str(dim)])
         self.name = f"rows-{self.mark}"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of lancedb's own deprecations

@@ -198,7 +198,7 @@ def notice_being_offline() -> None:
     """Without a route to the Hub, let libraries look in their cache at once, not retry for 25 s."""
     from huggingface_hub import constants
 
-    if getproxies().get("https"):  # then no address is reached but by the proxy
+    if {"https", "all"} & getproxies().keys():  # then no address is reached but by the proxy
         return
     address = urlsplit(constants.ENDPOINT)
     try:

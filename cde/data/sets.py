@@ -281,7 +281,7 @@ class RetrievalSet:
     Attributes:
         document_ids, documents: the corpus. A title, where there is one, stands before the text
             with a space between, as in BEIR.
-        query_ids, queries: the queries that have at least one judgement.
+        query_ids, queries: the queries; those without a judgement are left out of scores.
         qrels: query id → document id → grade, a whole number (0: judged, not relevant). Grades of
             numpy, and true and false, become Python's; relevant documents alone, a data frame or a
             file are read as `read_judgements` does.

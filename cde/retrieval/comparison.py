@@ -136,7 +136,7 @@ class Run:
         Raises:
             ValueError: it has none of them.
         """
-        if not self.rankings.keys() & {*retrieval_set.query_ids}:
+        if retrieval_set.query_ids and not self.rankings.keys() & {*retrieval_set.query_ids}:
             own, asked = next(iter(self.rankings)), retrieval_set.query_ids[0]
             raise ValueError(
                 f"the run {self.name!r} ranks no query of the set: it has such as {shown(own)}, "

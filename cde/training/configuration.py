@@ -46,7 +46,7 @@ class TrainConfig:
             the folder of a trained encoder to go on from (`model` in a run's), for a second phase:
             its settings then hold, not `attention`, `layers`, `first_stage_layers`,
             `vectors_per_document` and `model` here, nor longer texts where it embeds;
-            `context_size` must be its own.
+            `context_size` must be its own or less.
         layers: keep so many of the transformer's layers; None keeps all. 0 leaves a bi-encoder its
             word embeddings alone.
         first_stage_layers: of a contextual encoder's first stage; None keeps as many as `layers`.
@@ -76,7 +76,7 @@ class TrainConfig:
         surrogate_tokens: texts are cut there for either surrogate.
         filter_epsilon: ε of Eq. 4; None trains without the filter (hard negatives are then mined
             with ε = 0).
-        filter_threshold: an absolute score in its place.
+        filter_threshold: an absolute score in its place; `filter_epsilon` is then None.
         hard_negatives: a query, mined with the surrogate within its domain.
         batch_size: pairs a step, over all processes.
         chunk_tokens: computed at once, padding included; None takes 1,024 on a CPU in float32,

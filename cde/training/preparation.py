@@ -73,7 +73,7 @@ class Preparation:
         self.groups = pd.factorize(np.asarray(pairs.documents, object))[0]
         self.sources = np.unique(self.domains, return_inverse=True)[1]
         self.clusters = np.zeros(len(pairs), np.int64)
-        if config.context_from == "apart" and config.batches != "random":
+        if config.context_from == "apart" and config.batches != "random" and plan is None:
             self._require_apart()
         self.sampler = self._sampler() if plan is None else self._planned(plan)
         query_prefix, document_prefix = prefixes
@@ -223,12 +223,12 @@ class Preparation:
         """Refuse at once what `_apart` would find in the batch that is its whole source."""
         for source in np.unique(self.sources):
             rows = np.flatnonzero(self.sources == source)
-            documents = len(np.unique(self.groups[rows]))
-            if documents <= self.config.batch_size <= len(rows):
+            fewest = np.unique(self.groups[rows], return_counts=True)[1].min()  # pairs a document
+            if 0 <= len(rows) - self.config.batch_size < fewest:
                 raise ValueError(
-                    f"context_from='apart': {str(self.domains[rows[0]])!r} has {documents} "
-                    f"documents, and a batch of {self.config.batch_size} may hold them all; take "
-                    "smaller batches, or leave such sources out"
+                    f"context_from='apart': a batch of {self.config.batch_size} holds all "
+                    f"documents of {str(self.domains[rows[0]])!r}, which has {len(rows)} pairs; "
+                    "take smaller batches, or leave such sources out"
                 )
 
     def left_out(self, rows: Positions) -> NDArray[np.bool_]:

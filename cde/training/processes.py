@@ -26,6 +26,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cde.hardware import compute_device
 from cde.storage import content_hash
 from cde.validation import shown
 
@@ -44,6 +45,8 @@ class Processes:
     @classmethod
     def connect(cls) -> Processes:
         """Join the processes that the launcher started; alone without one."""
+        if "WORLD_SIZE" not in os.environ:
+            return cls(device=torch.device(compute_device()))
         from accelerate import PartialState
 
         with _naming_lost_processes(os.environ.get("RANK", "0")):

@@ -189,7 +189,9 @@ def cached_backward(
             context_states.append(RandomState(device))
             parts.append(first_stage(documents))
         # the gradients of all chunks are added up in its precision
-        context = torch.cat(parts).float() if parts else None
+        context = torch.cat(parts) if parts else None
+        if context is not None and context.dtype.itemsize < 4:
+            context = context.float()
         states, embedded = [], []
         for chunk in chunks:
             states.append(RandomState(device))

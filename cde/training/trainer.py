@@ -54,10 +54,10 @@ def build_model(config: TrainConfig, device: torch.device | None = None) -> Enco
         cls: Any = BiEncoder if config.architecture == "bi-encoder" else ContextualEncoder
         model: Encoder = cls.from_pretrained(started, **options)
         own = getattr(model.config, "context_size", config.context_size)
-        if own != config.context_size:
+        if config.context_size > own:
             raise ValueError(
-                f"the encoder in {config.start} has a context of {own} documents: set context_size "
-                f"to {own}; it is {config.context_size}"
+                f"the encoder in {config.start} has a context of {own} documents: context_size can "
+                f"be {own} or less; it is {config.context_size}"
             )
         return model
     longest = max(config.query_tokens, config.document_tokens)
@@ -102,6 +102,7 @@ class Loop:
     every: int = 0
     sampler: Any = None  # with `state_dict` and `load_state_dict`
     processes: Processes = field(default_factory=Processes)
+    data: str = ""  # what it is trained on
     metrics: list[dict[str, float]] = field(default_factory=list)
 
     def resume(self) -> None:
@@ -113,9 +114,9 @@ class Loop:
         state = self.processes.of_first(_read(path) if first else None)
         if state is None:
             return
-        if state["identity"] != self.identity:
+        if (state["identity"], state.get("data", self.data)) != (self.identity, self.data):
             raise ValueError(
-                f"{path} is of a run with other settings; take another folder, or remove it"
+                f"{path} is of a run with other settings or data; take another folder, or remove it"
             )
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
@@ -147,7 +148,8 @@ class Loop:
         state = {name: part.state_dict() for name, part in self._parts().items()}
         with atomic_path(path) as temporary:
             try:
-                torch.save({**state, "identity": self.identity, "metrics": self.metrics}, temporary)
+                mark = {"identity": self.identity, "data": self.data, "metrics": self.metrics}
+                torch.save(state | mark, temporary)
             except RuntimeError as error:  # which is how torch words a disk that is full
                 raise disk_error(path, errno.ENOSPC, str(error).splitlines()[0][:200]) from error
 
@@ -199,7 +201,8 @@ class Trainer:
         self.processes = processes or Processes.connect()
         model = build_model(config, self.processes.device) if model is None else model
         self.model = model.train()
-        lengths = [config.query_tokens, config.document_tokens, config.context_tokens]
+        lengths = [config.query_tokens, config.document_tokens]
+        lengths += [config.context_tokens] if config.architecture == "contextual" else []
         if model.longest is not None and (asked := max(lengths)) > model.longest:
             raise ValueError(
                 f"the encoder has {model.longest} learned positions: query_tokens, document_tokens "
@@ -236,12 +239,12 @@ class Trainer:
             self.optimiser,
             self.schedule,
             json.dumps(config.to_dict(), sort_keys=True)
-            + pairs.fingerprint
             + ("" if loss is contrastive_loss else loss_key(loss)),
             folder,
             config.checkpoint_every,
             self.prepared.sampler,
             self.processes,
+            data=pairs.fingerprint,
         )
         self.loop.check_alike(
             "starts from other weights than process 0, which its embeddings would show: start all "

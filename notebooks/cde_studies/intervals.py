@@ -1,5 +1,5 @@
 """Intervals of what chapters measure beside means: shares, correlations, clusters of queries,
-optima on a grid, the sources of a spread, and equality within a tolerance.
+optima on a grid, and equality within a tolerance.
 """
 
 from __future__ import annotations

@@ -173,6 +173,7 @@ from itertools import product
 
 from cde_book.differences import difference, difference_table, sweeps_at_profiles
 from cde_book.records import rows_of_record
+from cde_book.run_mode import this_run
 from cde_book.verdicts import SCALES
 
 PAGE, RECORDS = "stratified_batches-", {"densities": ["draws"]}
@@ -444,7 +445,7 @@ def second_half(of):
     return [one.reset_index().pivot_table("loss", "arm", "seed") for one in both]
 
 
-record = rows_of_record(f"{PAGE}draws", "hours")
+record = None if this_run().fresh else rows_of_record(f"{PAGE}draws", "hours")
 # what draws test in place of clusters
 by_draws = {of: {DENSER["queries"]} for of in ("hours", "day")} if record else {}
 for of, of_clusters in sweeps["densities"].items():

@@ -83,12 +83,12 @@ plots.table(kept.agg(**counts, pairs=("corpus", "size")).reset_index())
 # %% [markdown]
 # ## Searching with every shift
 #
-# Manuals with fewer than 200 pairs are not searched; one is cut to some hundred documents and
-# queries. The mean document is that of all its documents; the linear reader reads 64 of them,
-# several draws of which are averaged; $C$ is that of
-# 256. `cde run training_free --record hours/training_free-rows -p long_run true`, with $CDE_DATA,
-# makes the record; it also searches the same manuals by first sentences, sources of public pairs
-# and collections that people judged, whose queries are of other kinds: questions, titles, claims.
+# Manuals with fewer than 200 pairs are not searched; each other one is cut to some hundred
+# documents and queries. The mean document is that of all its documents; the linear reader reads 64
+# of them, several draws of which are averaged; $C$ is that of 256. `cde run training_free --record
+# hours/training_free-rows -p long_run true`, with $CDE_DATA, makes the record; it also searches the
+# same manuals by first sentences, sources of public pairs and collections that people judged, whose
+# queries are of other kinds: questions, titles, claims.
 
 # %%
 from cde.data import is_available

@@ -427,10 +427,9 @@ with_filter, _ = GAINS.values()
 _, without = LARGER.values()
 of_size = deciding(sweeps, with_filter, encoder=BI)
 of_batch = deciding(of_batches, without, encoder=BI)
-page.answer(
-    f"""{claims.apart("NDCG@10 with small clusters and the filter", of_size, "large", "points")};
-    {claims.apart("that with large batches and no filter", of_batch, "small", "points")}."""
-)
+small = claims.apart("NDCG@10 with small clusters and the filter", of_size, "with large", "points")
+large = claims.apart("with large batches and no filter it", of_batch, "with small", "points")
+page.answer(f"{small}; {large}.")
 
 # %% [markdown]
 # ## What differs from the paper's setting

@@ -369,6 +369,13 @@ def test_an_encoder_that_did_not_make_the_vectors_is_refused(
         Index.load(folder, encoder=other())
 
 
+def test_precision_does_not_make_another_encoder(tmp_path: Path) -> None:
+    precise, half = (cde.Surrogate(max_tokens=8, precision=p) for p in ("float32", "bfloat16"))
+    folder = Index(CORPUS, encoder=precise).save(tmp_path / "index")
+    assert Index.load(folder, encoder=half).encoder is half
+    assert Index.load(folder).encoder.precision == "float32"
+
+
 def test_an_encoder_of_its_own_class_must_be_given(tmp_path: Path) -> None:
     folder = Index(CORPUS, encoder=Letters()).save(tmp_path / "index")
     with pytest.raises(ValueError, match="pass the encoder that made the vectors \\(Letters\\)"):

@@ -11,7 +11,6 @@ chain                  restore  crops                                      tune
 `crops`                yes      yes
 `tuned`                yes      yes                                        1 episode
 `tuned again`          yes      yes                                        all episodes
-`tuned without crops`  yes                                                 1 episode
 `tuned alone`                                                              1 episode
 `mean`                 yes      pooled by the mean
 =====================  =======  =========================================  ============
@@ -127,7 +126,6 @@ class DwellRecipe:
             "crops": cropped,
             "tuned": tuned,
             "tuned again": again,
-            "tuned without crops": Phase("tune", self.tune, restored),
             "tuned alone": Phase("tune", self.tune, start),
             "mean": Phase("crops", {**self.crops, "pooling": "mean"}, restored),
         }

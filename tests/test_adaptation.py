@@ -141,6 +141,7 @@ def test_a_corpus_unlike_the_reader_s_own_leaves_the_encoder_as_it_is() -> None:
     assert np.allclose(left.encode_queries(ASKED), Fixed().encode_queries(ASKED), atol=1e-6)
     plain = Fixed().encode_documents(CORPUS)
     assert np.allclose(left.encode_documents(CORPUS), plain, atol=1e-6)
+    assert left.expected.startswith("none: ")
 
 
 def test_the_nearest_corpora_are_those_of_the_same_direction() -> None:

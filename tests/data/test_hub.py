@@ -170,10 +170,17 @@ def test_a_hub_out_of_reach_is_a_connection_error_that_names_what_works_offline(
 def test_a_hub_that_answers_is_not_taken_for_one_out_of_reach(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for way in ("https_proxy", "all_proxy"):
+        monkeypatch.delenv(way, raising=False)
+        monkeypatch.delenv(way.upper(), raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
         readers.notice_being_offline()
         assert not datasets.config.HF_HUB_OFFLINE
+    with monkeypatch.context() as behind:
+        behind.setenv("https_proxy", "http://127.0.0.1:1")
+        readers.notice_being_offline()
+        assert not constants.HF_HUB_OFFLINE
     readers.notice_being_offline()
     assert datasets.config.HF_HUB_OFFLINE
     assert constants.HF_HUB_OFFLINE

@@ -305,7 +305,7 @@ for name in FRESH:
 # %%
 from cde_book.records import records_at_other_profiles, rows_of_record
 from cde_studies.dwell.pretrained_stages import share_of_bm25
-from cde_studies.dwell.tables import of_planned_seeds, tested_seeds
+from cde_studies.dwell.tables import has_planned_seeds, of_planned_seeds, tested_seeds
 
 # chains of pretrained layers, from another chapter
 ONCE, OFTEN = "masked, crops, tuned", "masked, crops, tuned again"
@@ -325,7 +325,7 @@ for scale, longer in records_at_other_profiles("training_stages-long", profile).
     share, weaker = share_of_bm25(rows, (ONCE, OFTEN))
     readings.append(claims.gate("above-floor", share, f"{weaker}, MRR@100, {scale}", scale))
     what = f"{longer.settings['episodes']} episodes against 1; pretrained layers, longer docstrings"
-    claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, scale=scale)
+    claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, has_planned_seeds(rows), scale)
 
 # %%
 weakest = min(mrr(model)[0].mean() for model in (TUNED, AGAIN))

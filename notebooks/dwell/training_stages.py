@@ -138,7 +138,12 @@ plots.table(pd.DataFrame(lines).T.rename_axis("stages"))
 from cde.intervals import table_interval
 from cde_book.differences import sweeps_at_profiles
 from cde_studies.dwell.pretrained_stages import pretrained_stages, rows_of_compared, rows_of_orders
-from cde_studies.dwell.tables import decline_by_order, lack_of_decline, of_planned_seeds
+from cde_studies.dwell.tables import (
+    decline_by_order,
+    has_planned_seeds,
+    lack_of_decline,
+    of_planned_seeds,
+)
 
 further = range(numbers[-1] + 1, numbers[-1] + 1 + settings.more_trainings)
 key = {"seed": further[0], "seeds": len(further), "orders": settings.orders}
@@ -243,8 +248,8 @@ plots.show(
 # *Table 5* is tested by differences between chains with the same seed, with intervals over seeds.
 # Five seeds had left it undecided, and five more were trained. But whoever adds seeds until an
 # interval excludes zero claims an effect too often, so only the new five are a test. Each compared
-# encoder must score at least half as high as BM25. At `day` five seeds are planned, and all of them
-# are a test.
+# encoder must score at least half as high as BM25. At `day` five seeds are planned, and all five
+# together are a test; fewer are exploratory.
 #
 # *The origin of the bias* is tested on shuffled segments with the further seeds: crops minus masked
 # modelling. Documents as written are exploratory, because there the segments differ in kind. If
@@ -281,10 +286,11 @@ for scale, rows in (by_scale | {profile: results.reset_index()}).items():
     what = f"docstrings of {low} to {high} words, {of_scale.episodes} episodes at most"
     share, weakest = pretrained.share_of_bm25(rows, COMPARED)
     readings.append(claims.gate("above-floor", share, f"{weakest}, MRR@100, {scale}", scale))
+    counts = scale == profile or has_planned_seeds(rows)
     for claim, values in gains(rows, "mrr").items():
         asked = values[values.index.isin(tested)] if scale == profile else values
-        of_stage[claim, scale] = claims.measure_runs(claim, asked, what, scale=scale)
-        if scale == profile or readings[-1].passed:
+        of_stage[claim, scale] = claims.measure_runs(claim, asked, what, counts, scale)
+        if scale == profile or (counts and readings[-1].passed):
             lead[claim] = of_stage[claim, scale]
         if len(asked) < len(values):
             every = f"all {len(values)} seeds; {what}"
@@ -292,7 +298,8 @@ for scale, rows in (by_scale | {profile: results.reset_index()}).items():
     if "recall" in rows:  # all three are above 0 where the least lower bound is
         found = {STAGES[claim]: values for claim, values in gains(rows, "recall").items()}
         least = min(found, key=lambda step: mean_of_runs(found[step]).low)
-        claims.measure_runs("dwell-table5-recall", found[least], f"{least}; {what}", scale=scale)
+        least_gain = found[least], f"{least}; {what}", counts, scale
+        claims.measure_runs("dwell-table5-recall", *least_gain)
 for scale, rows in by_scale.items():
     share, weakest = pretrained.share_of_bm25(rows, [CROPPED])
     flat = f"{MASKED}, shuffled segments, {scale}"
@@ -304,8 +311,9 @@ for scale, rows in by_scale.items():
     crops = added_lean["crops", scale]
     count = crops.index.get_level_values("order").nunique()
     what = f"{rows['documents'].max():.0f} docstrings, segments in {count} orders"
-    found = claims.measure_runs(ORIGIN, crops, what, scale=scale)
-    if scale == profile or all(one.passed for one in of_origin):
+    counts = scale == profile or has_planned_seeds(rows)
+    found = claims.measure_runs(ORIGIN, crops, what, counts, scale)
+    if scale == profile or (counts and all(one.passed for one in of_origin)):
         lead[ORIGIN] = found
 OTHERS = {
     "documents as written": apart(CROPPED, MASKED, "decline"),
@@ -388,6 +396,11 @@ page.answer(
 # seeds would not have shown this; more orders did. Crops of first halves alone (*first-half crops*)
 # brought no preference for the beginning either, in one order. In {doc}`cure_for_dwelling` the
 # place of the passages in training had an effect.
+#
+# On documents of 160 to 400 words, two of the five planned runs of a thousand steps a stage are
+# there, which is exploratory. In both the preference grows with crops, with an episode, and with
+# further ones. An encoder that was fine-tuned alone finds more than any that went through other
+# stages first. The paper finds the opposite, with a model that had never been an embedder.
 #
 # ## What differs from the paper's setting
 #

@@ -127,6 +127,13 @@ def of_planned_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.query("not seed >= 5")
 
 
+def has_planned_seeds(rows: pd.DataFrame) -> bool:
+    """Whether all five are there. Until then they test nothing: who looks at two, and then at five,
+    has two chances to find something.
+    """
+    return set(range(5)) <= set(rows["seed"])
+
+
 def tested_seeds(seeds: Iterable[int], profile: str) -> list[int]:
     """Those seeds of the chains of pretrained layers (`cde_studies.dwell.pretrained_stages`) that
     test a claim.

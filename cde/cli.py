@@ -297,11 +297,7 @@ def _checks() -> Iterator[Check]:
     try:
         count = sum(source.name.startswith(("beir/", "pairs/")) for source in list_sources())
         data = os.environ.get("CDE_DATA")
-        yield (
-            "CDE_DATA",
-            True,
-            f"{data}: {count} collections" if data else "not set: packages' text alone",
-        )
+        yield "CDE_DATA", True, f"{data}: {count} collections" if data else "not set: packages only"
     except FileNotFoundError as error:
         yield "CDE_DATA", False, str(error)
 

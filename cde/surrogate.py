@@ -158,32 +158,33 @@ class VectorStore:
     def _whole(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """Do something with the file; if that finds it damaged, set it aside, and do it again."""
         made_again = False
-        while True:
+        for left in reversed(range(10)):  # a disk may give a file other numbers each time
             try:
                 return work(self._open())
             except (sqlite3.DatabaseError, UnicodeDecodeError, _Unfit) as error:
                 code = getattr(error, "sqlite_errorcode", None) or sqlite3.SQLITE_CORRUPT
                 if code & 0xFF == sqlite3.SQLITE_BUSY:
                     raise
-                if self._replaced():  # whatever the error says, it is of a file that is gone
+                # whatever the error says, it may be of a file that is gone
+                if left and self._replaced():
                     self._close()
                     continue
                 if code & 0xFF in _DISK and code != _SHORT:
                     raise disk_error(self.path, _DISK[code & 0xFF], str(error)) from error
-                if made_again:
+                if made_again or not left:
                     raise
                 self._set_aside(str(error))
                 made_again = True
+        raise AssertionError
 
     def _open(self) -> sqlite3.Connection:
-        while self._connection is None:
+        if self._connection is None:
             there = self._opened = inode(self.path)
             connection = sqlite3.connect(self.path, timeout=120)
-            self._opened = inode(self.path)
-            if there not in (-1, self._opened):  # set aside in between: which one is open?
+            if inode(self.path) != there != -1:  # set aside in between: which one is open?
                 connection.close()
-                continue
-            self._connection = connection
+                raise _Unfit("it was replaced while it was opened")
+            self._opened, self._connection = inode(self.path), connection
             connection.text_factory = bytes  # a damaged row may claim to hold text
             connection.execute(f"PRAGMA page_size = {_PAGE}")  # of a new file; no other heeds it
             connection.execute(_TABLE)  # where another process was not faster

@@ -11,6 +11,7 @@ Texts may be padded on any side: rows are moved to the left first. Means are tak
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -42,23 +43,23 @@ class LinearGelu(nn.Module):
 Masks = dict[str, Tensor | None]
 
 
-class Family:
+class Family(ABC):
     """What the encoders need of a backbone; one object a family, without state."""
 
     layers = "layers"
     words = "embeddings.word_embeddings"
 
+    @abstractmethod
     def embed(self, model: Any, input_ids: Tensor, places: Tensor) -> Tensor:
         """Token vectors `(batch, T, dim)` before normalisation; learned positions are added."""
-        raise NotImplementedError
 
     def normalise(self, model: Any, hidden: Tensor) -> Tensor:
         """The normalisation and dropout that stand between the embeddings and the first layer."""
         return model.embeddings.dropout(model.embeddings.LayerNorm(hidden))  # type: ignore[no-any-return]
 
+    @abstractmethod
     def run(self, model: Any, hidden: Tensor, masks: Masks, places: Tensor, **how: Any) -> Tensor:
         """All layers, `(batch, S, dim)` to the same; rotary families turn by `places`, `(1, S)`."""
-        raise NotImplementedError
 
     def window(self, model: Any) -> int | None:
         """How far tokens see in the layers that see a window only; None where there are none."""

@@ -295,8 +295,8 @@ class Trainer:
         if not math.isfinite(norms["gradient_norm"]):
             raise FloatingPointError(
                 f"step {step + 1}: the loss is finite and its gradient is not, at learning rate "
-                f"{rate:.2e}: the root or the logarithm of 0 does that in a loss of one's own. "
-                f"Else: {_LOWER[0].lower()}{_LOWER[1:]}"
+                f"{rate:.2e}. In a loss of one's own the root of 0 does that, or its logarithm. "
+                f"{_LOWER}"
             )
         if config.clip_gradients is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_gradients)

@@ -298,8 +298,8 @@ for scale, rows in (by_scale | {profile: results.reset_index()}).items():
     if "recall" in rows:  # all three are above 0 where the least lower bound is
         found = {STAGES[claim]: values for claim, values in gains(rows, "recall").items()}
         least = min(found, key=lambda step: mean_of_runs(found[step]).low)
-        least_gain = found[least], f"{least}; {what}", counts, scale
-        claims.measure_runs("dwell-table5-recall", *least_gain)
+        what = f"{least}; {what}"
+        claims.measure_runs("dwell-table5-recall", found[least], what, counts, scale)
 for scale, rows in by_scale.items():
     share, weakest = pretrained.share_of_bm25(rows, [CROPPED])
     flat = f"{MASKED}, shuffled segments, {scale}"

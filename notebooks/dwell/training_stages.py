@@ -369,12 +369,14 @@ claims.verdicts()
 
 # %%
 drawn = sorted(of_stage, key=lambda one: list(STAGES).index(one[0]))
+few = [of for of, rows in by_scale.items() if of != profile and not has_planned_seeds(rows)]
+explores = f" Exploratory, until all planned runs are there: {', '.join(few)}." if few else ""
 charts.show_forest(
     {(STAGES[claim], scale): of_stage[claim, scale] for claim, scale in drawn},
     ["stage", "profile"],
     "MRR@100 that the stage adds",
     "What each stage adds to MRR@100, with intervals over seeds. The paper's models and data are "
-    "different, and its last line has four episodes.",
+    f"different, and its last line has four episodes.{explores}",
     "Dwell Table 5",
     marks={(STAGES[one], scale): claims.ledger()[one].paper_effect for one, scale in drawn},
     lead=True,

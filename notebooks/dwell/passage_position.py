@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Is a passage easier to find where a document begins?
 #
-# This page answers **Dwell Figs. 1 and 2, Table 1, §4.1 and §4.2** {cite}`coelho2024dwell`. The
+# This page answers **Dwell Figs. 1 and 2, §4.1 and §4.2** {cite}`coelho2024dwell`. The
 # passage that answers a query is moved through its document, to ten places from first to last, and
 # the collection is searched each time. Compared with unchanged documents, the paper's retriever
 # scores higher with the passage at the very start and lower anywhere else, and more so after more
@@ -10,7 +10,7 @@
 
 # %%
 from cde_book import charts, claims, page, plots
-from cde_book.parameters import Count, Positive, Profile, Seed
+from cde_book.parameters import Count, Profile, Seed
 
 page.claims_under_test("passage_position")
 
@@ -19,18 +19,12 @@ page.claims_under_test("passage_position")
 
 # %% tags=["parameters"]
 profile: Profile = "laptop"
-seed: Seed = 0  # the first seed
-seeds: Count | None = None  # trainings of each chain
-data: str | None = None  # pairs to train on
-documents: Count | None = None  # for training
+seed: Seed = 0
 queries: Count | None = None  # with a known passage
-share_of_steps: Positive | None = None  # of the recipe's, in each stage
 collections: list[str] | None = None  # of $CDE_DATA/beir; without any, docstrings alone
 fresh_queries: Count | None = None  # of each collection, at full power
 packages: list[str] | None = None  # whose docstrings are probed at full power
 marco: bool | None = None  # MS MARCO's documents from the Hub (23 GB) as well
-decoder: str | None = None  # a retriever made from a large decoder, as `models`
-models: list[str] | None = None  # sentence-transformers models, folders or the Hub's
 
 # %%
 from cde_studies.collections.pydocs import HELD_OUT
@@ -38,14 +32,14 @@ from cde_studies.dwell import recipe as dwell
 
 known = {"collections": ["squad-dev", "covidqa-passages", "covidqa-docs"], "marco": False}
 at_full_power = {"fresh_queries": 4000, "packages": list(HELD_OUT)}
-less = {"queries": 20, "share_of_steps": 0.03, "fresh_queries": 24, "collections": []}
+less = {"queries": 20, "fresh_queries": 24, "collections": []}
 less |= {"packages": ["rich", "tornado", "mpmath", "accelerate"]}
 settings = page.settings(
     globals(),
-    dwell.PARAMETERS,
-    laptop={"seeds": 3, **known, **at_full_power, "decoder": "", "models": []},
-    smoke={"seeds": 2, "collections": [], "fresh_queries": 12, "packages": ["scipy"]},
-    fresh={"seeds": 1, **less},
+    ("queries",),
+    laptop=known | at_full_power,
+    smoke={"collections": [], "fresh_queries": 12, "packages": ["scipy"]},
+    fresh=less,
     gpu={"fresh_queries": 5000},
     paper={"marco": True},
 )
@@ -141,7 +135,7 @@ plots.show(
 #
 # The models are MiniLM, which retrieves well enough to show an effect, and BM25, which has no
 # positions, so its scores must not change at all. The queries are not those of a first look (150 of
-# each collection, below). They are on paragraphs, on docstrings, and on SQuAD's paragraphs
+# each collection). They are on paragraphs, on docstrings, and on SQuAD's paragraphs
 # *joined*: as many neighbours of one article as MiniLM can take (`cde_studies.dwell.fresh`).
 # Questions about the same document are not independent, so the intervals resample whole documents.
 # At first there were 500 queries of each collection, which left the end of a document undecided, so
@@ -215,78 +209,16 @@ plots.show(
 
 
 # %% [markdown]
-# ## The paper's model
-#
-# This is the first look, with the encoder–decoder after one episode of fine-tuning (*tuned*) and
-# after all of them (*tuned again*). An episode is one round of training between two refreshes of
-# the hard negatives. *Tuned alone* had one episode, without the two stages before it. A model that
-# finds little has little to lose, so what they show is exploratory.
-
-# %%
-from cde_studies.dwell.readers import probe_places
-from cde_studies.dwell.tables import best_by_others
-
-TUNED, AGAIN, ALONE = "tuned", "tuned again", "tuned alone"
-others = [*settings.models, *([settings.decoder] if settings.decoder else [])]
-jobs = [(BAG, settings.seed), (MINILM, settings.seed)]
-jobs += [(chain, number) for chain in (TUNED, AGAIN, ALONE) for number in settings.every_seed]
-jobs += [(other, settings.seed) for other in others]
-
-
-def probe_collections():
-    """MRR@100 of each model with the passage at each place, on the collections of $CDE_DATA."""
-    some = {name: one.sample(recipe.queries, 0) for name, one in short.items() if one.spans}
-    return pd.concat([probe_places(*item, recipe, jobs) for item in some.items()])
-
-
-key = settings.only("seeds", models=others, points=10)
-results = page.experiment(
-    "passage_position-pydocs",
-    lambda: probe_places(PYDOCS, recipe.passages, recipe, jobs),
-    key,
-    recipe,
-    proves=["passage_position-collections"],
-)
-further = page.experiment(
-    "passage_position-collections",
-    probe_collections,
-    key | of_collections,
-    recipe,
-    can_run=complete and any(passages.spans for passages in short.values()),
-)
-results = pd.concat([results, further], ignore_index=True)
-NAMES, LATER, MIDDLE = list(results["collection"].unique()), range(2, 11), range(4, 8)
-
-
-def mrr(model, name=PYDOCS):
-    """MRR@100: a row for each seed, a column for each place (0: unchanged)."""
-    rows = results[(results["collection"] == name) & (results["model"] == model)]
-    return rows.pivot_table(index="seed", columns="place", values="mrr")
-
-
-def changes(model, where, name):
-    """MRR@100 with the passage at some places minus that on unchanged documents, seed by seed."""
-    return mrr(model, name)[list(where)].sub(mrr(model, name)[0], axis=0)
-
-
-def change(model, where, name):
-    """Its mean over these places."""
-    return changes(model, where, name).mean(axis=1)
-
-
-# %% [markdown]
 # ## Verdict
 #
 # Fig. 1 is tested with MiniLM on the fresh queries of each collection, with intervals over
-# documents. A gate requires that an encoder scores at least half as high as BM25. The
-# encoder–decoder, for which the rules were first written, does not, and is exploratory; so are the
-# 150 queries of the first look, which had shown MiniLM's direction. A passage counts as harder to
-# find at *any* later place if it is harder to find at the best of them, which other documents, or
-# other seeds, choose: by chance the best of nine looks better than it is. Whether more episodes of
-# fine-tuning increase the bias is tested over seeds on pydocs, with the chain of pretrained layers
-# of {doc}`training_stages` if it scores high enough, otherwise with the encoder–decoder. The places
-# of passages are tested on the collections of `$CDE_DATA`, because on pydocs we choose the place.
-# The claim on a large decoder needs one that sentence-transformers can load (`decoder`).
+# documents. A gate requires that an encoder scores at least half as high as BM25. A passage counts
+# as harder to find at *any* later place if it is harder to find at the best of them, which other
+# documents choose: by chance the best of nine looks better than it is. Whether more episodes of
+# fine-tuning increase the bias is tested over seeds, with the chains of pretrained layers of
+# {doc}`training_stages`. An episode is one round of training between two refreshes of the hard
+# negatives. The places of passages are tested on the collections of `$CDE_DATA`, because on pydocs
+# we choose the place.
 
 # %%
 from cde_book import gates
@@ -309,16 +241,14 @@ from cde_studies.dwell.tables import has_planned_seeds, of_planned_seeds, tested
 
 # chains of pretrained layers, from another chapter
 ONCE, OFTEN = "masked, crops, tuned", "masked, crops, tuned again"
-decides = False
 if record := rows_of_record("training_stages-pretrained", settings.profile):
     tested = tested_seeds(record.rows["seed"], settings.profile)
     stages = record.rows[record.rows["seed"].isin(tested)].set_index(["chain", "seed"])
-    lost = stages["mrr 0"] - stages[[f"mrr {place}" for place in LATER]].mean(axis=1)
+    lost = stages["mrr 0"] - stages[[f"mrr {place}" for place in range(2, 11)]].mean(axis=1)
     share, weaker = share_of_bm25(record.rows, (ONCE, OFTEN))
     readings.append(claims.gate("above-floor", share, f"{weaker}, MRR@100"))
-    decides = readings[-1].passed
     what = f"{record.settings['episodes']} episodes against 1; pretrained layers, pydocs"
-    claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, decides)
+    claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, readings[-1].passed)
 for scale, longer in records_at_other_profiles("training_stages-long", profile).items():
     rows = of_planned_seeds(longer.rows)
     lost = rows.pivot_table("lost", "seed", "chain")
@@ -327,32 +257,9 @@ for scale, longer in records_at_other_profiles("training_stages-long", profile).
     what = f"{longer.settings['episodes']} episodes against 1; pretrained layers, longer docstrings"
     claims.measure_runs(WORSE, lost[OFTEN] - lost[ONCE], what, has_planned_seeds(rows), scale)
 
-# %%
-weakest = min(mrr(model)[0].mean() for model in (TUNED, AGAIN))
-share = weakest / mrr(BAG)[0].mean()
-readings.append(claims.gate("above-floor", share, f"{PYDOCS}, MRR@100"))
-for name in NAMES:
-    for model in (TUNED, AGAIN, ALONE, MINILM):
-        what, later = f"{model}; {name}", change(model, LATER, name)
-        best = best_by_others(changes(model, LATER, name))
-        rise = change(model, [10], name) - change(model, MIDDLE, name)
-        claims.measure_runs(FIRST, change(model, [1], name), what, "exploratory")
-        claims.measure_runs(LATE, best, f"{what}, best of 2 to 10", "exploratory")
-        claims.measure_runs(LATE, later, f"{what}, mean of 2 to 10", "exploratory")
-        claims.measure_runs(NO_RISE, rise, what, "exploratory")
-    more = change(TUNED, LATER, name) - change(AGAIN, LATER, name)
-    counts = "test" if name == PYDOCS and not decides else "exploratory"
-    claims.measure_runs(WORSE, more, f"{recipe.episodes} episodes against 1; {name}", counts)
 gates.show(readings)
 
 # %%
-if settings.decoder:
-    row = results[results["model"] == settings.decoder].iloc[0]
-    interval = interval_of(row, "ends", "ends_", "queries", "percentile bootstrap over queries")
-    claims.measure("dwell-fig1-large-decoder", interval, f"{settings.decoder}; {PYDOCS}")
-difference = mrr(AGAIN)[0] - mrr(MINILM)[0].iloc[0]
-what = f"{AGAIN} minus MiniLM; {PYDOCS}"
-claims.measure_runs("dwell-table1-comparable", difference, what, "exploratory")
 EARLY = "dwell-fig2-passages-early"
 for _, row in places.iterrows():
     median = interval_of(row, "q50", n="passages", method="order statistics of the median")

@@ -169,12 +169,10 @@ def test_a_stage_differs_by_its_data_only_if_it_uses_them(private_cache: Path) -
 
 
 def test_the_chains_of_the_recipe_are_what_their_names_say() -> None:
-    chains = dwell_recipe("smoke", episodes=3).phases
+    chains = dwell_recipe("smoke").phases
     restored, cropped = chains["language model"], chains["crops"]
     assert restored.chain == ["start", "restore"]
     assert chains["tuned"].after == cropped
-    assert chains["tuned alone"].chain == ["start", "tune"]
-    assert chains["tuned again"].chain == ["start", "restore", "crops", "tune", "tune", "tune"]
     # what differs between two chains is one thing
     assert chains["mean"].after == cropped.after == restored
     assert set(chains["mean"].settings) - set(cropped.settings) == {"pooling"}

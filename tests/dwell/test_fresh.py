@@ -15,7 +15,7 @@ from cde.models.encoder import load_tokenizer
 from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell.fresh import Probed, fresh_passages, rows_with_clusters, unmoved
 from cde_studies.dwell.passages import load_passages
-from cde_studies.dwell.probes import moved_passage
+from cde_studies.dwell.probes import moved_versions, scores_by_place
 from cde_studies.dwell.recipe import dwell_recipe
 
 
@@ -36,7 +36,8 @@ def test_encoders_built_to_be_biased_are_told_apart() -> None:
 def test_means_are_those_of_the_probe_and_gains_follow_from_ranks() -> None:
     tokenizer, passages = load_tokenizer("minilm"), marked_passages()
     bag = Bag(tokenizer, FIRST[0])
-    scores, _ = moved_passage(bag, passages, tokenizer)
+    versions = moved_versions(passages, tokenizer)
+    scores = scores_by_place(bag, passages, versions, ["mrr@100"])["mrr@100"]
     np.testing.assert_allclose(rows_of(FIRST)["mrr"], scores.mean())
     both = Probed(passages).scores(bag)
     rank = np.round(1 / both["mrr@100"].to_numpy())  # one relevant document a query

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from cde.lexical import BM25
 from cde.models import BiEncoder
-from cde.models.encoder import load_tokenizer
 from cde_studies.dwell.readers import Kept, reader
 from cde_studies.dwell.recipe import dwell_recipe
 
@@ -21,29 +18,6 @@ def test_minilm_reads_what_its_positions_allow(longest: int, expected: int) -> N
     minilm = reader("MiniLM", replace(dwell_recipe("smoke"), longest=longest), 0)
     assert minilm.longest == expected
     assert minilm.tokenizer is minilm.encoder.tokenizer
-
-
-def test_a_bag_of_words_reads_everything_that_the_recipe_has() -> None:
-    bm25 = reader("BM25", replace(dwell_recipe("smoke"), longest=2046), 0)
-    assert isinstance(bm25.encoder, BM25)
-    assert bm25.longest == 2046
-    assert bm25.tokenizer.is_fast
-
-
-def test_a_model_of_sentence_transformers_is_cut_at_its_own_length(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Model:
-        max_seq_length = 64
-        tokenizer = load_tokenizer("minilm")
-
-        def encode(self, texts: list[str]) -> Any:
-            return np.ones((len(texts), 2))
-
-    monkeypatch.setattr("sentence_transformers.SentenceTransformer", lambda name, **_: Model())
-    cut_reader = reader("some/model", dwell_recipe("smoke"), 0)
-    assert cut_reader.longest == 62
-    assert cut_reader.tokenizer is Model.tokenizer
 
 
 def test_kept_vectors_are_computed_once_and_are_the_encoders_own(private_cache: Path) -> None:

@@ -19,28 +19,9 @@ OTHERS[0] = np.nan
 SIMILAR = Similarities(COSINES, OTHERS, np.arange(8), {"too long": 2, "too short": 1})
 
 
-def test_rows_by_place_begin_with_the_documents_as_they_are() -> None:
-    rows = tables.rows_by_place(SCORES)
-    assert [row["place"] for row in rows] == [0, 1, 2, 3]
-    assert (rows[0]["change"], rows[0]["low"], rows[0]["high"]) == (0, 0, 0)
-    for row, column in zip(rows, SCORES, strict=True):
-        assert row["mrr"] == pytest.approx(SCORES[column].mean())
-        assert row["change"] == pytest.approx(row["mrr"] - rows[0]["mrr"])
-        assert row["low"] <= row["change"] <= row["high"]
-    ends = mean_interval(SCORES[1] - SCORES[3])
-    interval = [rows[2][name] for name in ("ends", "ends_low", "ends_high")]
-    assert interval == pytest.approx([ends.estimate, ends.low, ends.high])
-
-
 def test_changes_are_of_each_query() -> None:
     assert list(tables.changes(SCORES)) == [1, 2, 3]
     assert tables.changes(SCORES)[2].tolist() == (SCORES[2] - SCORES["default"]).tolist()
-
-
-def test_the_best_is_chosen_without_the_run_itself() -> None:
-    runs = pd.DataFrame({2: [9.0, 0.0, 0.0], 3: [1.0, 2.0, 1.0]}, index=[5, 6, 7])
-    assert tables.best_by_others(runs).to_dict() == {5: 1.0, 6: 0.0, 7: 0.0}
-    assert tables.best_by_others(runs.iloc[:1]).to_dict() == {5: 9.0}
 
 
 def test_rows_by_segment_carry_the_decline_and_the_room() -> None:

@@ -113,7 +113,7 @@ class Probed:
     @cached_property
     def versions(self) -> Mapping[str, Sequence[str]]:
         """Query → its document as it is, and with the passage at each of ten places."""
-        return moved_versions(self.passages, _tokenizer())[0]
+        return moved_versions(self.passages, _tokenizer())
 
     @property
     def queries(self) -> list[str]:

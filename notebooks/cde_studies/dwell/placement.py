@@ -35,7 +35,7 @@ class Placed:
     @classmethod
     def of(cls, passages: Passages, tokenizer: Any) -> Placed:
         """Move the passages of all queries."""
-        return cls(passages, moved_versions(passages, tokenizer)[0])
+        return cls(passages, moved_versions(passages, tokenizer))
 
 
 def means_by_place(encoder: Encoder | Ranker, placed: Placed) -> dict[str, float]:

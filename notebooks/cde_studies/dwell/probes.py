@@ -8,7 +8,7 @@ vectors needs whole corpora: there the documents of other queries are moved as w
 paper.) A bag of words cannot tell the versions apart: BM25 is the control.
 
 A moved document must have the document's tokens, with the passage's in one piece. Texts for which a
-tokenizer does not give that are left out and counted.
+tokenizer does not give that are left out.
 
 Cost: ten times the queries' documents are embedded once more.
 """
@@ -28,13 +28,7 @@ from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, score_queries, search
 from cde.validation import encoded
 from cde_studies.dwell.passages import Passages, Span, texts_of
-from cde_studies.dwell.substrings import (
-    begins_word,
-    fewer_tokens,
-    leading_blank,
-    token_spans,
-    whole_words,
-)
+from cde_studies.dwell.substrings import begins_word, leading_blank, token_spans, whole_words
 
 #: places that a passage is moved to, from the first to the last
 PLACES = 10
@@ -69,39 +63,21 @@ def move_passage(text: str, passage: Span, tokenizer: Any) -> list[str]:
     return versions
 
 
-def moved_passage(
-    encoder: Encoder | Ranker, passages: Passages, tokenizer: Any, longest: int | None = None
-) -> tuple[pd.DataFrame, dict[str, int]]:
-    """MRR@100 of each query (row) with its document unchanged (`default`), and with the passage
-    moved to each place (1 … 10); and how many queries were left out, by reason.
-    """
-    versions, left_out = moved_versions(passages, tokenizer, longest)
-    return scores_by_place(encoder, passages, versions, ["mrr@100"])["mrr@100"], left_out
-
-
-def moved_versions(
-    passages: Passages, tokenizer: Any, longest: int | None = None
-) -> tuple[dict[str, list[str]], dict[str, int]]:
+def moved_versions(passages: Passages, tokenizer: Any) -> dict[str, list[str]]:
     """Each query's document as it is and with the passage at each place, with one blank for white
-    space; and how many queries were left out, by reason.
+    space; without the queries whose documents would have other tokens.
     """
     collection = passages.collection
     texts = texts_of(collection)
     versions: dict[str, list[str]] = {}
-    left_out: Counter[str] = Counter()
     for query in progress(collection.query_ids, "moving passages", unit="queries"):
         text = texts[passages.document_of(query)]
-        if longest is not None and not fewer_tokens(text, tokenizer, longest):
-            left_out[f"document of more than {longest} tokens"] += 1
-            continue
         made = move_passage(text, passages.spans[query], tokenizer)
         if made:
             versions[query] = [" " * made[0].startswith(" ") + " ".join(text.split()), *made]
-        else:
-            left_out["tokens change when the passage is moved"] += 1
     if not versions:
-        raise ValueError(f"no query is left to probe with: {dict(left_out)}")
-    return versions, dict(left_out)
+        raise ValueError("no query is left: the tokens change wherever its passage is moved")
+    return versions
 
 
 def scores_by_place(

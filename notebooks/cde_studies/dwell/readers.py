@@ -12,22 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from cde.hardware import chosen_precision
-from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.contextual import fingerprint
-from cde.models.encoder import load_tokenizer
-from cde.progress import progress
-from cde.retrieval import Encoder, Ranker, as_encoder
+from cde.retrieval import Encoder
 from cde.surrogate import VectorStore
 from cde.validation import encoded
-from cde_studies.dwell.passages import Passages
-from cde_studies.dwell.probes import moved_passage
 from cde_studies.dwell.recipe import DwellRecipe
-from cde_studies.dwell.tables import rows_by_place
 
 _PORTION = 512  # texts between two saves
 
@@ -36,7 +29,7 @@ _PORTION = 512  # texts between two saves
 class Reader:
     """A model and how it reads."""
 
-    encoder: Encoder | Ranker
+    encoder: Encoder
     tokenizer: Any
     longest: int
 
@@ -78,33 +71,9 @@ class Kept:
 
 
 def reader(name: str, recipe: DwellRecipe, seed: int) -> Reader:
-    """A model to probe."""
-    if name == "BM25":
-        return Reader(BM25(), load_tokenizer("minilm"), recipe.longest)
+    """MiniLM, or the model at the end of a chain of the recipe."""
     if name == "MiniLM":
         encoder = BiEncoder.from_backbone("minilm", max_tokens=512)
         return Reader(encoder, encoder.tokenizer, min(recipe.longest, 510))
-    if name in recipe.phases:
-        chain = recipe.model(name, seed)
-        return Reader(chain, chain.tokenizer, recipe.longest)
-    from sentence_transformers import SentenceTransformer
-
-    model = SentenceTransformer(name, trust_remote_code=False)
-    longest = min(recipe.longest, model.max_seq_length - 2)
-    return Reader(as_encoder(model), model.tokenizer, longest)
-
-
-def probe_places(
-    name: str, passages: Passages, recipe: DwellRecipe, models: Sequence[tuple[str, int]]
-) -> pd.DataFrame:
-    """MRR@100 of each model and seed with the passage at each place of its document: the rows of
-    `rows_by_place` with `collection`, `model`, `seed` and `left_out`.
-    """
-    rows: list[dict[str, Any]] = []
-    for model, seed in progress(models, f"probing on {name}", unit="models"):
-        at = reader(model, recipe, seed)
-        scores, left_out = moved_passage(at.encoder, passages, at.tokenizer, at.longest)
-        head = {"collection": name, "model": model, "seed": seed}
-        tail = {"left_out": sum(left_out.values())}
-        rows += [head | row | tail for row in rows_by_place(scores)]
-    return pd.DataFrame(rows)
+    chain = recipe.model(name, seed)
+    return Reader(chain, chain.tokenizer, recipe.longest)

@@ -10,8 +10,6 @@ chain                  restore  crops                                      tune
 `language model`       yes
 `crops`                yes      yes
 `tuned`                yes      yes                                        1 episode
-`tuned again`          yes      yes                                        all episodes
-`tuned alone`                                                              1 episode
 `mean`                 yes      pooled by the mean
 =====================  =======  =========================================  ============
 
@@ -117,16 +115,10 @@ class DwellRecipe:
         start = Phase("start", self.start)
         restored = Phase("restore", self.restore, start)
         cropped = Phase("crops", self.crops, restored)
-        tuned = Phase("tune", self.tune, cropped)
-        again = tuned
-        for _ in range(self.episodes - 1):
-            again = Phase("tune", self.tune, again)
         return {
             "language model": restored,
             "crops": cropped,
-            "tuned": tuned,
-            "tuned again": again,
-            "tuned alone": Phase("tune", self.tune, start),
+            "tuned": Phase("tune", self.tune, cropped),
             "mean": Phase("crops", {**self.crops, "pooling": "mean"}, restored),
         }
 

@@ -1,7 +1,7 @@
 """What the probes found, as rows for a table: by place of a passage, and by segment of a document;
 and where passages start.
 
-Cost: milliseconds, and a bootstrap of the queries or documents for each row of `rows_by_place`.
+Cost: milliseconds, and a bootstrap of the documents for each table of `rows_by_segment`.
 """
 
 from __future__ import annotations
@@ -43,38 +43,6 @@ def changes(scores: pd.DataFrame) -> pd.DataFrame:
     that of the document as it is.
     """
     return scores.drop(columns="default").sub(scores["default"], axis=0)
-
-
-def rows_by_place(scores: pd.DataFrame) -> list[dict[str, Any]]:
-    """A row for each place of the passage, and one, place 0, for documents as they are: place; mrr,
-    the mean score; change, low, high: its difference from place 0 with the bootstrap over queries;
-    ends, ends_low, ends_high: the first place minus the last; queries.
-    """
-    moved = changes(scores)
-    ends = mean_interval(moved.iloc[:, 0] - moved.iloc[:, -1])
-    rows = []
-    for place, column in enumerate(["default", *moved.columns]):
-        change = mean_interval(scores[column] - scores["default"])
-        rows.append(
-            {
-                "place": place,
-                "mrr": float(scores[column].mean()),
-                **numbers_of(change, "change"),
-                **numbers_of(ends, "ends", "ends_"),
-                "queries": len(scores),
-            }
-        )
-    return rows
-
-
-def best_by_others(runs: pd.DataFrame) -> pd.Series[float]:
-    """Of each run, its number in the column that is best on average in the other runs: the best by
-    a run's own numbers looks better than it is by chance alone.
-    """
-    if len(runs) == 1:
-        return runs.max(axis=1)
-    best = {one: runs.drop(index=one).mean().idxmax() for one in runs.index}
-    return pd.Series({one: runs.loc[one, column] for one, column in best.items()})
 
 
 def declines(similar: Similarities) -> NDArray[np.float32]:

@@ -284,67 +284,6 @@ plots.show(
 )
 
 # %% [markdown]
-# ## The same batches in the trainer of sentence-transformers
-#
-# `cde.clustered_batches` is a batch sampler for that trainer. It gives the same epochs as
-# `cde.train` with the same seed. Here MiniLM is trained on one package for three epochs, on such
-# batches and on shuffled ones. The trainer can also train a contextual encoder: saved to a folder,
-# it is a `SentenceTransformer`, and `cde.contextual_batches` gives it documents of each batch as
-# context. Here it has only MiniLM's first layer, so its loss cannot be compared with the others.
-
-# %%
-from tempfile import TemporaryDirectory
-
-import torch
-from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
-from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from transformers import PrinterCallback
-
-from cde.surrogate import minilm_folder
-
-of_scipy = sample.select(np.asarray(sample.domains) == "scipy")
-rows = Dataset.from_dict({"query": of_scipy.queries, "document": of_scipy.documents})
-how = {"per_device_train_batch_size": settings.batch_sizes[0], "dataloader_drop_last": True}
-how |= {"seed": settings.seed, "logging_steps": 1, "save_strategy": "no", "report_to": "none"}
-how |= {"disable_tqdm": True, "dataloader_pin_memory": False}
-
-
-def train(name, batches, encoder=None):
-    """A line of the table: three epochs of MiniLM, or of an encoder, on these batches."""
-    with TemporaryDirectory() as folder:
-        if encoder is not None:
-            encoder.save_pretrained(folder)
-        model = SentenceTransformer(str(minilm_folder()) if encoder is None else folder)
-        model.max_seq_length = settings.max_tokens
-        trainer = SentenceTransformerTrainer(
-            model,
-            Arguments(folder, batch_sampler=batches, **how),
-            train_dataset=rows,
-            loss=MultipleNegativesRankingLoss(model),
-            data_collator=None if encoder is None else cde.contextual_batches(model),
-        )
-        trainer.remove_callback(PrinterCallback)
-        trainer.train()
-    losses = [step["loss"] for step in trainer.state.log_history if "loss" in step]
-    return {"trained on": name, "steps": len(losses), "mean loss": float(np.mean(losses))}
-
-
-def three_trainings():
-    """Steps and mean loss of each."""
-    neighbours = cde.clustered_batches(surrogate=surrogate)
-    torch.manual_seed(settings.seed)  # of the reader, which is new
-    reader = cde.ContextualEncoder.from_backbone(layers=1, first_stage_layers=0, attention="gated")
-    plain = train("batches of neighbours", neighbours), train("shuffled batches", "batch_sampler")
-    return pd.DataFrame([*plain, train("one layer that reads its neighbours", neighbours, reader)])
-
-
-key = settings.only("seed", "pairs_per_package", "max_tokens", "batch_sizes")
-trained = page.experiment("packing-trainer", three_trainings, key)
-plots.table(trained.set_index("trained on").round(3))
-
-# %% [markdown]
 # ## Verdict
 #
 # **The order.** A gain is the score with the tour minus that with a random order, between runs with

@@ -25,20 +25,18 @@ context_size: Count | None = None  # context documents
 draws: Count | None = None  # of the order of the context
 max_tokens: Tokens | None = None  # texts are cut there
 layers: Layers | None = None  # of MiniLM's 6, in each stage
-documents: Count | None = None  # of the retrieval experiments
-queries: Count | None = None
 published: str | None = None  # a folder with jxm/cde-small-v1 or -v2, in place of random weights
 
 # %%
 of_texts = {"corpora": ["networkx", "sqlalchemy"], "texts": 16, "max_tokens": 64}
 of_model = {"context_size": 64, "draws": 5, "layers": 6, "published": ""}
 small = {"corpora": ["rich", "networkx"], "texts": 12, "context_size": 8, "draws": 3}
-large = {"texts": 1024, "draws": 100, "max_tokens": 512, "documents": 10**6, "queries": 1000}
+large = {"texts": 1024, "draws": 100, "max_tokens": 512}
 settings = page.settings(
     globals(),
-    laptop={**of_texts, **of_model, "documents": 300, "queries": 200},
-    smoke={**small, "max_tokens": 16, "layers": 2, "documents": 60, "queries": 20},
-    fresh={"layers": 2, "documents": 100, "queries": 60},
+    laptop=of_texts | of_model,
+    smoke={**small, "max_tokens": 16, "layers": 2},
+    fresh={"layers": 2},
     gpu=large,
     paper={**large, "context_size": 512},
 )
@@ -82,8 +80,7 @@ plots.show(
 # %% [markdown]
 # ## Texts, corpora and encoders
 #
-# Both stages start from MiniLM. Tests of a property are computed in float32; the retrieval
-# experiments use bfloat16 where that is fast.
+# Both stages start from MiniLM. Properties are tested in float32.
 
 # %%
 import numpy as np
@@ -91,7 +88,7 @@ import pandas as pd
 import torch
 
 import cde
-from cde.intervals import Interval, mean_interval, paired_test
+from cde.intervals import Interval, mean_interval
 from cde.models import VARIANTS
 from cde_studies.encoder import properties, published_parts
 from cde_studies.encoder.untrained import untrained_arms
@@ -142,8 +139,7 @@ plots.table(changed.map("{:.1e}".format).reset_index())
 # In training, each context token is replaced by a null token $v_\varnothing$ with probability
 # 0.005. At test time, a model without a corpus can therefore put the null token in all places. Then
 # no corpus can influence the embedding, whichever was drawn. This holds by construction, so we only
-# check the code. How good such a model is as a bi-encoder depends on its training; the table of
-# parts below shows its scores before training.
+# check the code. How good such a model is as a bi-encoder depends on its training.
 
 # %%
 contexts = {name: properties.token_ids(bare, some[:J]) for name, some in corpus.items()}
@@ -200,55 +196,6 @@ print(f"dimensions: {as_document.shape[1]}, of the bi-encoder {plain.shape[1]}; 
 # $M_2$, with a residual connection in the training code and without one in the self-contained file
 # that was written for the Hub.
 #
-# Here each part is added, freshly initialised, to the pretrained model. The table shows how many
-# parameters it adds and what it does to retrieval before any training. For anyone who starts from a
-# pretrained transformer, as the paper does, this is what each part does to the model at first. (One
-# seed of each part; intervals are over queries.)
-
-# %%
-BARE, NONE = "bi-encoder, without context", "none (the paper's description)"
-NULL, FIRST = "none, null tokens in place of the context", "two layers behind the first stage"
-SECOND = "two layers behind the second stage"
-PARTS = {
-    BARE: {"bi_encoder": True},
-    NONE: {},
-    NULL: {"null_context": True},
-    "none, attention `cached`": {"attention": "cached"},
-    FIRST: {"first_stage_mlp": True},
-    "8 soft prompt tokens": {"soft_prompt_tokens": 8},
-    f"{SECOND}, with residual": {"output_projection": True},
-    f"{SECOND}, without": {"output_projection": True, "residual": False},
-}
-whole = cde.load_retrieval(f"pydocs/{home}")
-collection = whole.shrink(settings.documents, settings.queries, settings.seed)
-
-
-def with_each_part():
-    """NDCG@10 of every query with each part, and the parameters that it adds; parts by number."""
-    found, more = published_parts.part_scores(PARTS, collection, corpus[home], **shape)
-    numbers = {part: number for number, part in enumerate(PARTS)}
-    long = found.melt(var_name="part", value_name="ndcg@10")
-    return long.assign(added=long["part"].map(more), part=long["part"].map(numbers))
-
-
-key = settings.only("seed", "corpora", "documents", "queries", *shape)
-every = page.experiment("architecture-parts", with_each_part, key)
-every = every.assign(part=every["part"].map(list(PARTS).__getitem__)).groupby("part")
-scores = {part: rows.to_numpy() for part, rows in every["ndcg@10"]}
-added = every["added"].first()
-
-
-# %%
-def line(part):
-    """A line of the table: what a part adds, and what it does."""
-    over = "–" if part == NONE else str(paired_test(scores[part], scores[NONE]).difference)
-    ndcg = f"{scores[part].mean():.3f}"
-    return {"parameters added": f"{added[part]:,}", "NDCG@10": ndcg, "difference to none": over}
-
-
-plots.table(pd.DataFrame({part: line(part) for part in PARTS}).T.rename_axis("part added"))
-
-# %% [markdown]
 # The soft prompt is the same for every text. A network of several million parameters (at the
 # published size of 768 dimensions) computes it, but its whole effect is 8 × 768 numbers. Once
 # trained, a table of the eight vectors does the same.
@@ -343,10 +290,9 @@ page.answer(
 #
 # The paper's stages are NomicBERT with 12 layers (six in its small setting) and read 512 context
 # documents and 512 tokens; ours start from MiniLM and are smaller. The properties tested here
-# belong to the architecture and do not depend on size. The numbers on retrieval come from an
-# untrained combination of two pretrained parts, so they say nothing about the trained model. The
-# pattern `cached` is ours. For positions, the paper's text describes zeroing and a residual; its
-# code leaves context tokens unrotated, as we do.
+# belong to the architecture and do not depend on size. The pattern `cached` is ours. For positions,
+# the paper's text describes zeroing and a residual; its code leaves context tokens unrotated, as we
+# do.
 #
 # ## Run it again
 

@@ -10,7 +10,7 @@
 
 # %%
 from cde_book import charts, claims, page, plots
-from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several, Share
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("context_required")
 
@@ -23,7 +23,6 @@ seed: Seed = 0  # the first seed
 seeds: Count | None = None  # training runs of each encoder
 words: Several | None = None  # of the game's vocabulary
 boilerplate: Several | None = None  # words of it that are boilerplate in a corpus
-drifts: list[Share] | None = None  # shares of the boilerplate that change between corpora
 dim: Count | None = None  # width of the game's encoder
 context_size: Several | None = None  # its context documents
 batch_size: Several | None = None  # pairs a step of the game, all of one corpus
@@ -42,7 +41,7 @@ reader_tests: Several | None = None  # unseen corpora of docstrings
 test_pairs: Several | None = None  # of each
 
 # %%
-of_game = {"words": 64, "boilerplate": 16, "drifts": [0.25, 0.5, 0.75, 1.0], "tests": 8}
+of_game = {"words": 64, "boilerplate": 16, "tests": 8}
 of_player = {"dim": 64, "context_size": 64, "batch_size": 128, "learning_rate": 3e-3}
 of_text = {"packages": None, "text_dim": 128, "text_learning_rate": 2e-3}
 of_reader = {"layers": 2, "reader_steps": 200, "reader_batch": 64, "reader_context": 32}
@@ -58,7 +57,7 @@ few = {"steps": 6, "tests": 2, "reader_steps": 4, "reader_batch": 32, "reader_te
 settings = page.settings(
     globals(),
     laptop={**of_game, **of_player, **of_text, **of_reader, "seeds": 3, "steps": 750},
-    smoke={**few, **small, "steps": 4, "test_pairs": 40, "drifts": [0.5, 1.0], "seeds": 2},
+    smoke={**few, **small, "steps": 4, "test_pairs": 40, "seeds": 2},
     fresh={**few, "seeds": 1, "packages": some, "test_pairs": 64},
     gpu=large,
     paper=large,
@@ -172,25 +171,6 @@ def line(rows, player, lines):
 plots.table(pd.DataFrame([line(curves, name, lines) for name in players]))
 
 # %% [markdown]
-# The less corpora differ, the less there is to read: boilerplate that all corpora share can be
-# memorised. (Exploratory.)
-
-# %%
-from dataclasses import replace
-
-shares = {f"drift {share:g}": share for share in sorted(settings.drifts)}
-of_drift = {one: replace(player, game=replace(game, drift=shares[one])) for one in shares}
-doses = page.experiment(
-    "context_required-drift",
-    lambda: play_all(of_drift, settings.every_seed),
-    {**key, "drifts": [*shares.values()]},
-)
-gains = {one: points(doses, one, "own") - points(doses, one, "other") for one in shares}
-rows = {f"{shares[one]:.0%}": page.mean_and_interval(gain) for one, gain in gains.items()}
-summary = pd.DataFrame({"own corpus minus another, NDCG@10 points": rows})
-plots.table(summary.rename_axis("boilerplate that changes"))
-
-# %% [markdown]
 # ### The same on words of real text
 #
 # Here the words come from docstrings and have MiniLM's embeddings, which are not trained. The test
@@ -199,6 +179,8 @@ plots.table(summary.rename_axis("boilerplate that changes"))
 # them read six times as many context tokens. (Exploratory.)
 
 # %%
+from dataclasses import replace
+
 of_words = {"dim": settings.text_dim, "learning_rate": settings.text_learning_rate}
 on_text = replace(player, **of_words, test_pairs=2 * settings.batch_size)
 chosen = tuple(settings.packages) if settings.packages else None

@@ -35,9 +35,6 @@ shares: list[Share] | None = None  # Fig. 16: of the window; must hold 0.5 and 1
 domains: list[str] | None = None  # Fig. 7: of the recipe's test sets; by default all
 documents: Count | None = None  # of each domain's corpus, at most
 queries: Count | None = None  # and queries
-forums: list[str] | None = None  # of $CDE_DATA/pairs, without "stackexchange-"
-forum_documents: Count | None = None
-forum_queries: Count | None = None
 data: str | None = None  # pairs to train on
 pairs: Long | None = None
 steps: Long | None = None
@@ -52,16 +49,13 @@ from cde_studies import recipes
 
 moving = {"draws": 2, "of_set": None, "sample": 100, "neighbours": 10, "pictured": 6}
 searching = {"domains": None, "documents": 150, "queries": 100}
-stack_exchange = ["beer", "biology", "coffee", "cooking", "robotics"]
-of_forums = {"forums": stack_exchange, "forum_documents": 200, "forum_queries": 100}
-few = {"forums": ["beer", "coffee"], "forum_documents": 20, "forum_queries": 10}
 more = {"sample": 1000, "draws": 5, "shares": [0.25, 0.5, 1.0, 2.0, 4.0]}
 settings = page.settings(
     globals(),
     recipes.PARAMETERS,
-    laptop={"seeds": 3, "shares": [0.25, 0.5, 1.0, 2.0], **moving, **searching, **of_forums},
-    smoke={"seeds": 2, "sample": 20, "neighbours": 5, "documents": 20, "queries": 10, **few},
-    fresh={"seeds": 1, "steps": 6, "documents": 40, "queries": 20, **few},
+    laptop={"seeds": 3, "shares": [0.25, 0.5, 1.0, 2.0], **moving, **searching},
+    smoke={"seeds": 2, "sample": 20, "neighbours": 5, "documents": 20, "queries": 10},
+    fresh={"seeds": 1, "steps": 6, "documents": 40, "queries": 20},
     gpu={**more, "documents": 5000, "queries": 300},
     paper={**more, "documents": 50_000, "queries": 1000},
 )
@@ -246,57 +240,40 @@ plots.show(
 # A domain is here a package whose docstrings are searched. All are searched in the context of each.
 # *Null* has only null tokens. *Apart* is a control, the package's own context without any document
 # of the corpus that is searched: the usual draw puts documents that are searched into the context.
-# (A corpus that is searched whole leaves none.) The paper's domains are forums. With `$CDE_DATA`
-# the same models search samples of Stack Exchange forums, too, by the title of a post for its text.
+# (A corpus that is searched whole leaves none.) The paper's domains are forums.
 
 # %%
 from functools import partial
-
-from cde import RetrievalSet, load_pairs
-from cde.data import is_available
-from cde_studies.recipes import EvaluationSet
 
 if unknown := sorted(set(settings.domains or ()) - set(corpora)):
     raise ValueError(f"domains must be among {', '.join(corpora)}; {', '.join(unknown)} is not")
 
 
-def search_forums():
-    """The squares of the forums."""
-    size, domains = 2 * settings.forum_documents, []
-    for name, path in paths.items():
-        sampled = RetrievalSet.from_pairs(load_pairs(path).sample(size, 0))
-        domains.append(EvaluationSet(name, sampled, "out"))
-    return search(domains, settings.forum_documents, settings.forum_queries)
-
-
-search = partial(search_squares, partial(trained, FULL), settings.every_seed)
 chosen = [test for test in tests if test.name in (settings.domains or corpora)]
-search_packages = partial(search, chosen, settings.documents, settings.queries)
+search = partial(search_squares, partial(trained, FULL), settings.every_seed, chosen)
+search = partial(search, settings.documents, settings.queries)
 key = settings.only("seeds", "domains", "documents", "queries")
-squares = {"packages": page.experiment("context_source-packages", search_packages, key, recipe)}
-paths = {name: f"pairs/stackexchange-{name}" for name in settings.forums}
-unread = not recipe.base.data.startswith("pairs/")  # else the training data hold these forums
-key = settings.only("seeds", "forums", "forum_documents", "forum_queries")
-can_run = unread and bool(paths) and is_available(*paths.values())
-squares["forums"] = page.experiment("context_source-forums", search_forums, key, recipe, can_run)
-squares = {name: Squares(rows) for name, rows in squares.items() if rows is not None}
+squares = Squares(page.experiment("context_source-packages", search, key, recipe))
 
 # %%
 from matplotlib.patches import Rectangle
 
-CAPTION = """NDCG@10 times 100 of {} by the source of the context, mean over seeds. Framed: within a
-point of the best domain's context in the row, as the paper marks it."""
-for name, part in squares.items():
-    table = part.points()
-    size = {"width": min(7.6, 1.9 + 0.72 * len(table.columns)), "height": 1.5 + 0.46 * len(table)}
-    with plots.figure(**size) as (drawing, axis):
-        charts.heatmap(axis, table, shades=table.sub(table[part.names].max(axis=1), axis=0))
-        look = {"fill": False, "edgecolor": plots.COLORS[1], "linewidth": 2}
-        for row, column in np.argwhere(part.within_a_point().to_numpy()):
-            axis.add_patch(Rectangle((column - 0.46, row - 0.45), 0.92, 0.9, **look))
-        axis.tick_params(axis="x", rotation=40)
-        axis.set(xlabel="context from", ylabel="searched")
-    display(plots.show(drawing, CAPTION.format(name), table.round(2), answers="CDE Fig. 7"))
+table = squares.points()
+size = {"width": min(7.6, 1.9 + 0.72 * len(table.columns)), "height": 1.5 + 0.46 * len(table)}
+with plots.figure(**size) as (drawing, axis):
+    charts.heatmap(axis, table, shades=table.sub(table[squares.names].max(axis=1), axis=0))
+    look = {"fill": False, "edgecolor": plots.COLORS[1], "linewidth": 2}
+    for row, column in np.argwhere(squares.within_a_point().to_numpy()):
+        axis.add_patch(Rectangle((column - 0.46, row - 0.45), 0.92, 0.9, **look))
+    axis.tick_params(axis="x", rotation=40)
+    axis.set(xlabel="context from", ylabel="searched")
+plots.show(
+    drawing,
+    caption="NDCG@10 times 100 by the source of the context, mean over seeds. Framed: within a "
+    "point of the best domain's context in the row, as the paper marks it.",
+    data=table.round(2),
+    answers="CDE Fig. 7",
+)
 
 # %% [markdown]
 # At `laptop` nearly all squares have a frame, as they must if the encoder ignores its context. The
@@ -313,17 +290,15 @@ def mean_gain(gains):
     return table_interval(gains) or float(gains.mean())
 
 
-def gains_over(part, kind):
+def gains_over(kind):
     """What the own context gains over a kind, by seed and searched domain."""
-    return part.own_minus(kind).reorder_levels(["seed", "test"])
+    return squares.own_minus(kind).reorder_levels(["seed", "test"])
 
 
 minus = {"the others": OTHERS, "apart": APART, "null tokens": NULL}
-table = pd.DataFrame({name: part.counts() for name, part in squares.items()}).astype(object)
-for name, part in squares.items():
-    for over, kind in minus.items():
-        table.loc[f"own minus {over}", name] = claims.shown(mean_gain(gains_over(part, kind)))
-plots.table(table)
+gained = {f"own minus {over}": claims.shown(mean_gain(gains_over(minus[over]))) for over in minus}
+counted = squares.counts()
+plots.table(pd.DataFrame({"packages": {**counted, **gained}}))
 
 # %% [markdown]
 # ## Verdict
@@ -365,14 +340,13 @@ for size in sizes:
 half = by_set(FULL, SIZES[0.5], SHORTER)
 claims.measure_runs(PARTIAL, half - by_set(FULL, 0), f"{FULL}; context left short", "exploratory")
 OWN, CROSS = "cde-fig7-own-domain-best", "cde-fig7-crossover"
-for name, part in squares.items():
-    what, role = f"{len(part.names)} {name}", "test" if name == "packages" else "exploratory"
-    claims.measure_runs(OWN, gains_over(part, OTHERS), what, role)
-    claims.measure_runs(CROSS, part.crossover(), what, role)
+what = f"{len(squares.names)} packages"
+claims.measure_runs(OWN, gains_over(OTHERS), what)
+claims.measure_runs(CROSS, squares.crossover(), what)
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-others = mean_gain(-gains_over(squares["packages"], OTHERS))
+others = mean_gain(-gains_over(OTHERS))
 fewer_by = mean_gain(half - by_set(FULL, WINDOW))
 ignores = ": our encoder ignores its context" if "read its context" in claims.reason(CROSS) else ""
 another = "NDCG@10 with another corpus' documents"

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import torch
 
-from cde.data import RetrievalSet
 from cde_studies.encoder import properties, published_parts
 from cde_studies.encoder.untrained import untrained_arms, untrained_published
 
@@ -37,22 +36,6 @@ def test_null_tokens_hide_whatever_corpus_there_is() -> None:
     rows = properties.null_changes(arms, TEXT, {"a": TEXT, "b": CONTEXT})
     assert len(rows) == 2 * len(arms)
     assert rows["change"].max() < 1e-4
-
-
-def test_parts_are_counted_and_searched_with() -> None:
-    toy = RetrievalSet(["a", "b"], ["a red boat", "a blue house"], ["q"], ["boat"], {"q": {"a": 1}})
-    parts = {
-        "bare": {"bi_encoder": True},
-        "none": {},
-        "null": {"null_context": True},
-        "residual": {"output_projection": True},
-        "none left": {"output_projection": True, "residual": False},
-    }
-    texts = ["a ship", "a hut", "a tree"]
-    scores, added = published_parts.part_scores(parts, toy, texts, 2, layers=1)
-    assert list(scores) == list(parts)
-    assert added["bare"] == added["none"] == added["null"] == 0
-    assert added["residual"] == added["none left"] == 2 * (384 * 384 + 384)
 
 
 def test_the_published_file_sees_no_order_of_words_and_refuses_a_shorter_context() -> None:

@@ -1,64 +1,23 @@
-"""The parts of the authors' code that the paper does not mention, and their forward passes, before
-any training.
+"""The forward passes of the authors' code, and what changes their vectors.
 
-`part_scores` adds freshly initialised parts to a pretrained model and searches with it;
-`pass_changes` tries one of the published forward passes on texts. `checkpoints` are the published
-models, or miniatures of them.
+`pass_changes` tries one of them on texts. `checkpoints` are the published models, or miniatures of
+them.
 
-Cost: that of embedding the collection, once for each part.
+Cost: that of a few texts in context, once for each pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 
-from cde.data import RetrievalSet
-from cde.models import BiEncoder, ContextualEncoder
+from cde.models import ContextualEncoder
 from cde.models.encoder import load_tokenizer
-from cde.models.stages import through
-from cde_studies.encoder.properties import Tokens, exchanged, largest_change, parameter_count
-from cde_studies.encoder.untrained import on_purpose, untrained_published
-from cde_studies.sweeps import ndcg_by_query
-
-
-def part_scores(
-    parts: Mapping[str, Mapping[str, Any]],
-    collection: RetrievalSet,
-    context: Sequence[str],
-    context_size: int,
-    seed: int = 0,
-    **settings: Any,
-) -> tuple[pd.DataFrame, dict[str, int]]:
-    """NDCG@10 of MiniLM with parts added that are freshly initialised and not trained, `(queries,
-    parts)`; and how many parameters a contextual encoder has with each part that it does not have
-    without (0 for the bi-encoder).
-    """
-    scores, added = {}, {}
-    contextual: dict[str, Any] = {**settings, "context_size": context_size}
-    plain = parameter_count(ContextualEncoder.from_backbone("minilm", **contextual))
-    for name, part in parts.items():
-        own = dict(part)
-        bound = None if own.pop("null_context", False) else context
-        residual = own.pop("residual", True)
-        torch.manual_seed(seed)
-        encoder: Any
-        if own.pop("bi_encoder", False):
-            encoder, added[name] = BiEncoder.from_backbone("minilm", **settings), 0
-        else:
-            model = on_purpose(ContextualEncoder.from_backbone("minilm", **contextual, **own))
-            if not residual:
-                stage: Any = model.second_stage
-                stage.project = partial(through, stage.output_projection)
-            encoder = model.with_context(bound, seed=seed)
-            added[name] = parameter_count(model) - plain
-        scores[name] = ndcg_by_query(encoder, collection, depth=10)
-    return pd.DataFrame(scores), added
+from cde_studies.encoder.properties import Tokens, exchanged, largest_change
+from cde_studies.encoder.untrained import untrained_published
 
 
 def published_passes(

@@ -7,9 +7,7 @@ better than weigh all words alike. Whoever has counted a sample of the corpus ca
 is its IDF there. With another corpus' counts the weights are wrong.
 
 That makes three lines that an encoder is measured against: equal weights (what no corpus gives),
-the corpus' own IDF (what its statistics give), and another corpus' IDF. `drift` says how much of
-the boilerplate is drawn anew for each corpus; without it the same words are boilerplate everywhere,
-and an encoder may learn them by heart.
+the corpus' own IDF (what its statistics give), and another corpus' IDF.
 
 Texts are sets of words in random order, one token a word, so that nothing else is to be learned.
 
@@ -44,7 +42,6 @@ class WordGame:
     boilerplate: int = 16
     boilerplate_in_document: int = 6
     content_in_document: int = 3
-    drift: float = 1.0
 
     def __post_init__(self) -> None:
         content = self.words - self.boilerplate
@@ -54,14 +51,10 @@ class WordGame:
                 f"a document needs 2 words or more of each kind: of {self.boilerplate} boilerplate "
                 f"words it has {common}, of {content} content words {telling}"
             )
-        if not 0 <= self.drift <= 1:
-            raise ValueError(f"drift must be 0 to 1; it is {self.drift}")
 
     def vocabulary(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """A corpus' boilerplate words and its content words, drawn anew."""
-        kept = self.boilerplate - round(self.drift * self.boilerplate)
-        order = kept + torch.randperm(self.words - kept, generator=generator)
-        order = torch.cat([torch.arange(kept), order])
+        order = torch.randperm(self.words, generator=generator)
         return order[: self.boilerplate], order[self.boilerplate :]
 
     def draw(

@@ -30,8 +30,6 @@ steps: Long | None = None  # of the game
 learning_rate: Rate | None = None  # of the game
 tests: Several | None = None  # unseen corpora of the game
 packages: list[str] | None = None  # of pydocs, every fifth for the test; by default all
-text_dim: Several | None = None  # width of the encoder on words of docstrings, 384 at most
-text_learning_rate: Rate | None = None
 layers: Layers | None = None  # of MiniLM, in the second stage, for whole docstrings
 reader_steps: Long | None = None  # and so on, of the encoders with MiniLM's layers
 reader_batch: Several | None = None
@@ -43,20 +41,19 @@ test_pairs: Several | None = None  # of each
 # %%
 of_game = {"words": 64, "boilerplate": 16, "tests": 8}
 of_player = {"dim": 64, "context_size": 64, "batch_size": 128, "learning_rate": 3e-3}
-of_text = {"packages": None, "text_dim": 128, "text_learning_rate": 2e-3}
 of_reader = {"layers": 2, "reader_steps": 200, "reader_batch": 64, "reader_context": 32}
 of_reader |= {"reader_learning_rate": 3e-4, "reader_tests": 6, "test_pairs": 256}
 some = ["rich", "tornado", "sphinx", "networkx", "pandas"]
-small = {"dim": 8, "text_dim": 8, "packages": some, "context_size": 8, "batch_size": 8}
+small = {"dim": 8, "packages": some, "context_size": 8, "batch_size": 8}
 small |= {"layers": 1, "reader_steps": 3, "reader_batch": 8, "reader_context": 4}
 large = {"seeds": 5, "words": 256, "boilerplate": 64, "dim": 256, "context_size": 256}
-large |= {"text_dim": 256, "text_learning_rate": 1e-3, "batch_size": 512, "steps": 5000}
+large |= {"batch_size": 512, "steps": 5000}
 large |= {"layers": 6, "reader_steps": 2000, "reader_batch": 256, "reader_context": 128}
 large |= {"learning_rate": 1e-3, "reader_learning_rate": 1e-4}
 few = {"steps": 6, "tests": 2, "reader_steps": 4, "reader_batch": 32, "reader_tests": 2}
 settings = page.settings(
     globals(),
-    laptop={**of_game, **of_player, **of_text, **of_reader, "seeds": 3, "steps": 750},
+    laptop={**of_game, **of_player, **of_reader, "packages": None, "seeds": 3, "steps": 750},
     smoke={**few, **small, "steps": 4, "test_pairs": 40, "seeds": 2},
     fresh={**few, "seeds": 1, "packages": some, "test_pairs": 64},
     gpu=large,
@@ -77,7 +74,7 @@ settings
 # %%
 import pandas as pd
 
-from cde_studies.encoder.game_players import GameSettings, reference, text_variants, variants
+from cde_studies.encoder.game_players import GameSettings, reference, variants
 from cde_studies.encoder.game_training import play_all
 from cde_studies.encoder.word_game import WordGame
 
@@ -171,29 +168,6 @@ def line(rows, player, lines):
 plots.table(pd.DataFrame([line(curves, name, lines) for name in players]))
 
 # %% [markdown]
-# ### The same on words of real text
-#
-# Here the words come from docstrings and have MiniLM's embeddings, which are not trained. The test
-# corpora come from other packages and have other boilerplate words. The more words one vector
-# represents, the less it tells of each: the last four players have longer documents, and three of
-# them read six times as many context tokens. (Exploratory.)
-
-# %%
-from dataclasses import replace
-
-of_words = {"dim": settings.text_dim, "learning_rate": settings.text_learning_rate}
-on_text = replace(player, **of_words, test_pairs=2 * settings.batch_size)
-chosen = tuple(settings.packages) if settings.packages else None
-text_players = text_variants(on_text, chosen)
-text_lines = {name: reference(one) for name, one in text_players.items()}
-read = page.experiment(
-    "context_required-text",
-    lambda: play_all(text_players, settings.every_seed),
-    settings.only("seeds", *of_text, "context_size", "batch_size", "tests", "steps"),
-)
-plots.table(pd.DataFrame([line(read, name, text_lines[name]) for name in text_players]))
-
-# %% [markdown]
 # ## Docstrings with added boilerplate, and MiniLM's layers
 #
 # Now a document is the beginning of a docstring, a query the beginning of its summary, and training
@@ -220,6 +194,7 @@ config = TrainConfig(
     steps=settings.reader_steps,
 )
 sizes = (settings.test_pairs, settings.reader_tests)
+chosen = tuple(settings.packages) if settings.packages else None
 recipe = BoilerplateRecipe(profile, config, sizes, {}, Boilerplate(chosen))
 print(f"A document: {recipe.rules.corpus(2, settings.seed).documents[0]}")
 unseen = recipe.tests()
@@ -321,9 +296,6 @@ wrong = [points(curves, RECIPE, one) for one in ("other", "null")]
 claims.measure_runs(READS, pd.concat(wrong, axis=1).max(axis=1) - 100 * lines["equal"], what)
 for name in list(players)[1:]:
     claims.measure_runs(LEARNS, way(curves, name, lines), name, "exploratory")
-for name in text_players:
-    what = name if "docstrings" in name else f"docstrings, {name}"
-    claims.measure_runs(LEARNS, way(read, name, text_lines[name]), what, "exploratory")
 REAL_TEXT = "ours-reads-real-text"
 what = f"{settings.reader_tests} unseen corpora, {config.steps} steps of {config.batch_size}"
 claims.measure_runs(REAL_TEXT, apart(RECIPE, "null"), what)
@@ -354,11 +326,10 @@ page.answer(
 # in as many steps. In the game one layer in the first stage only slowed this. On docstrings a first
 # stage with layers learned nothing, but it also had its own word embeddings.
 #
-# The skill did not come in these steps where documents are long and have one vector each. More
-# vectors per document make it appear sooner. With MiniLM's layers, whether it begins in these steps
-# differs from seed to seed. Before that, an encoder behaves like a bi-encoder, whatever its
-# context. In the paper's way the null token is hardly trained, so only *own minus another* says
-# whether the corpus is read.
+# With one vector for each docstring in the context, in place of six, the skill did not come in
+# these steps. With MiniLM's layers, whether it begins in these steps differs from seed to seed.
+# Before that, an encoder behaves like a bi-encoder, whatever its context. In the paper's way the
+# null token is hardly trained, so only *own minus another* says whether the corpus is read.
 #
 # {doc}`../motivation/headroom` says how much the context could offer on real collections.
 # {doc}`../results/taught_to_read` takes an encoder that can read to them.

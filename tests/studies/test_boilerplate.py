@@ -10,9 +10,10 @@ from cde_studies.encoder.boilerplate import (
     Boilerplate,
     BoilerplateRecipe,
     GradedBoilerplate,
+    of_test,
     search_by_counting,
+    telling_words,
 )
-from cde_studies.encoder.text_game import of_test, text_words
 from cde_studies.recipes import recipe
 
 PACKAGES = ("rich", "tornado", "sphinx", "networkx", "pandas")
@@ -31,8 +32,8 @@ def test_without_its_boilerplate_a_document_is_a_docstring_of_its_packages(
     unseen: bool, packages: tuple[str, ...]
 ) -> None:
     corpus = RULES.corpus(40, seed=1, unseen=unseen)
-    words = np.array(text_words(PACKAGES).words)
-    pool = set(words[of_test(len(words)).numpy() == unseen])
+    words = np.array(telling_words(PACKAGES))
+    pool = set(words[of_test(len(words)) == unseen])
     known = {" ".join(text.split()) for text in load_pairs(list(packages), split="all").documents}
     boilerplate = common_words(list(corpus.documents), 0.5) & pool
     assert len(boilerplate) == RULES.words
@@ -50,7 +51,7 @@ def test_corpora_of_training_and_test_share_no_boilerplate() -> None:
     seen, unseen = (
         RULES.corpus(20, seed=0, unseen=kept, corpora=30).documents for kept in (False, True)
     )
-    words = text_words(PACKAGES).words
+    words = telling_words(PACKAGES)
     kept = {word for word, one in zip(words, of_test(len(words)).tolist(), strict=True) if one}
     for place in range(0, 600, 20):
         assert common_words(list(seen[place : place + 20]), 0.7).isdisjoint(kept)
@@ -79,7 +80,7 @@ def test_a_graded_word_tells_less_the_commoner_it_is() -> None:
     rules = GradedBoilerplate(PACKAGES, document_words=1, query_words=1)
     every = rules.corpus(300, seed=0, corpora=12)
     domains = np.asarray(every.domains)
-    words = set(np.array(text_words(PACKAGES).words)[~of_test(len(text_words(PACKAGES).words))])
+    words = set(np.array(telling_words(PACKAGES))[~of_test(len(telling_words(PACKAGES)))])
     shares, chances = [], []
     for name in dict.fromkeys(every.domains):
         corpus = every.select(domains == name)

@@ -17,18 +17,20 @@ Cost: a second for some hundred corpora.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import cde
 from cde.data import Pairs, RetrievalSet
 from cde.models.encoder import load_tokenizer
 from cde_studies.collections.pydocs import PACKAGES, load_pairs
-from cde_studies.encoder.text_game import PACKAGES_KEPT, of_test, text_words
 from cde_studies.motivation.corpus_statistics import Counts
 from cde_studies.motivation.headroom import NONE, by_terms
 from cde_studies.motivation.score_matrices import JudgedMatrix
@@ -52,6 +54,31 @@ GATED_READER |= {"document_tokens": 48, "context_tokens": 48}
 _TEST_SEED = 10**6
 #: texts with fewer words of their own are left out
 _SHORTEST_QUERY, _SHORTEST_DOCUMENT = 3, 8
+_WORD = re.compile(r"[a-z]{2,}")
+#: documents that a word must stand in, and the share of documents that it may stand in
+_FEW, _MANY = 20, 0.03
+#: one package in so many, and one word in so many, is kept for the test
+_PACKAGES_KEPT, _WORDS_KEPT = 5, 4
+
+
+@cache
+def telling_words(packages: tuple[str, ...]) -> list[str]:
+    """Words that tell docstrings apart: MiniLM knows them, and they are neither rare nor common."""
+    if len(packages) < _PACKAGES_KEPT:
+        raise ValueError(
+            f"telling_words takes {_PACKAGES_KEPT} packages or more, every fifth for the test; "
+            f"{len(packages)} were given"
+        )
+    known = load_tokenizer("minilm").get_vocab().keys()
+    texts = [text for name in packages for text in cde.load_pairs(f"pydocs/{name}").documents]
+    counts = Counter(word for text in texts for word in known & _WORD.findall(text.lower()))
+    most = _MANY * len(texts)
+    return sorted(word for word, count in counts.items() if _FEW <= count <= most)
+
+
+def of_test(words: int) -> NDArray[np.bool_]:
+    """Which of so many words are boilerplate in the test alone, `(words,)` bool."""
+    return np.equal(np.arange(words) % _WORDS_KEPT, _WORDS_KEPT - 1)
 
 
 @dataclass(frozen=True)
@@ -69,9 +96,9 @@ class Boilerplate:
         return self.packages or tuple(PACKAGES)
 
     def _docstrings(self, unseen: bool) -> Pairs:
-        last = self._packages[PACKAGES_KEPT - 1 :: PACKAGES_KEPT]
+        last = self._packages[_PACKAGES_KEPT - 1 :: _PACKAGES_KEPT]
         kept = [name for name in self._packages if (name in last) is unseen]
-        # near duplicates are dropped across packages; `text_words` enters them in the account
+        # near duplicates are dropped across packages; `telling_words` enters them in the account
         pairs = load_pairs(kept, split="all")
         long = [
             len(query.split()) >= _SHORTEST_QUERY and len(document.split()) >= _SHORTEST_DOCUMENT
@@ -81,17 +108,17 @@ class Boilerplate:
 
     def corpus(self, pairs: int, seed: int, unseen: bool = False, corpora: int = 1) -> Pairs:
         """Corpora of real text with boilerplate of their own."""
-        found, docstrings = text_words(self._packages), self._docstrings(unseen)
+        words, docstrings = telling_words(self._packages), self._docstrings(unseen)
         if len(docstrings) < pairs:
             raise ValueError(
                 f"a corpus of {pairs} pairs was asked for; the packages have {len(docstrings)} "
                 "docstrings that are long enough"
             )
-        pool = np.flatnonzero(of_test(len(found.words)).numpy() == unseen)
+        pool = np.flatnonzero(of_test(len(words)) == unseen)
         queries, documents, domains = [], [], []
         for number in range(corpora):
             generator = np.random.default_rng([seed, number])
-            insert = self._of_corpus(found.words, pool, generator)
+            insert = self._of_corpus(words, pool, generator)
             for row in generator.choice(len(docstrings), pairs, replace=False):
                 query, document = insert(
                     docstrings.queries[row].split()[: self.query_words],

@@ -22,7 +22,6 @@ from torch import nn
 
 from cde.models import ContextualEncoder
 from cde.models.configuration import ContextualConfig
-from cde_studies.encoder.text_game import TextGame
 from cde_studies.encoder.word_game import Corpus, WordGame, bag_scores, context_idf, mean_ndcg
 
 #: the token of word 0; token 0 is padding
@@ -34,7 +33,7 @@ _TEST_SEED = 10**6
 class GameSettings:
     """One player: the game, the encoder and its training."""
 
-    game: WordGame | TextGame = field(default_factory=WordGame)
+    game: WordGame = field(default_factory=WordGame)
     dim: int = 64
     context_size: int = 64
     vectors_per_document: int = 1
@@ -56,9 +55,9 @@ class GameSettings:
 
     def tests(self) -> list[Corpus]:
         """The unseen corpora of the test."""
-        game, size = self.game.of_test(), (self.test_pairs, self.context_size)
+        size = (self.test_pairs, self.context_size)
         return [
-            game.draw(*size, torch.Generator().manual_seed(_TEST_SEED + one))
+            self.game.draw(*size, torch.Generator().manual_seed(_TEST_SEED + one))
             for one in range(self.test_corpora)
         ]
 
@@ -126,9 +125,6 @@ def game_encoder(settings: GameSettings) -> ContextualEncoder:
         words = stage.backbone.get_input_embeddings().weight
         # Adam's steps do not grow with the weights: small embeddings would be thrown about
         nn.init.normal_(words, std=1.0)
-        if isinstance(settings.game, TextGame):
-            words.data[FIRST_WORD:] = settings.game.embeddings(settings.dim)
-            words.requires_grad_(False)  # so that words of the test keep their place beside others
     if settings.matched:
         match_queries_to_keys(model, settings.seed)
     return model
@@ -147,30 +143,4 @@ def variants(settings: GameSettings) -> dict[str, GameSettings]:
         "a quarter of the context": replace(settings, context_size=quarter),
         "eight corpora in all": replace(settings, corpora=8),
         "no context in training": replace(settings, reads=False),
-    }
-
-
-def text_variants(
-    settings: GameSettings, packages: tuple[str, ...] | None
-) -> dict[str, GameSettings]:
-    """Players of the game on words of docstrings, by name; the recipe's first.
-
-    In a longer document each word is a smaller part of the document's one vector. The last three
-    players read six times as many context tokens as the others: vectors of parts, every word by
-    itself, or more documents.
-    """
-    short = replace(settings, game=TextGame(packages))
-    game = TextGame(packages, 32, 12, 6)
-    long = replace(settings, game=game)
-    size, words = long.context_size, game.content_in_document + game.boilerplate_in_document
-    return {
-        "words of docstrings": short,
-        "queries and keys not matched": replace(short, matched=False),
-        "no context in training": replace(short, reads=False),
-        "documents twice as long": long,
-        "long, six vectors a document": replace(long, vectors_per_document=6),
-        "long, a vector for every word": replace(
-            long, vectors_per_document=words, context_size=max(2, 6 * size // words)
-        ),
-        "long, six times the documents": replace(long, context_size=6 * size),
     }

@@ -28,7 +28,6 @@ from cde.training.loss import contrastive_loss
 from cde.training.runs import stored
 from cde.training.trainer import Loop
 from cde_studies.encoder.game_players import FIRST_WORD, GameSettings, game_encoder
-from cde_studies.encoder.text_game import TextGame
 from cde_studies.encoder.word_game import Corpus, mean_ndcg
 
 #: the version of this procedure; see `cde.training.runs.PROCEDURE`
@@ -74,8 +73,7 @@ def play(settings: GameSettings) -> pd.DataFrame:
     step, own, other, null (NDCG@10, 0 to 1), loss (mean since the last test).
     """
     identity = json.dumps(asdict(settings), sort_keys=True)
-    read = [settings.game.fingerprint()] if isinstance(settings.game, TextGame) else []
-    key = content_hash([identity, f"word game {PROCEDURE}", "float32", *read])
+    key = content_hash([identity, f"word game {PROCEDURE}", "float32"])
 
     def make(folder: Path) -> dict[str, Any]:
         model = game_encoder(settings).to(compute_device())

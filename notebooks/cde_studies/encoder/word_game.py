@@ -84,10 +84,6 @@ class WordGame:
         )
         return Corpus(*shuffled)
 
-    def of_test(self) -> WordGame:
-        """The game that is tested on: this one, since no corpus ever comes back."""
-        return self
-
 
 def choose(of: int, count: int, rows: int, generator: torch.Generator) -> Tensor:
     """Choices without repetition, in random order, `(rows, count)` int64, each below `of`."""

@@ -143,7 +143,7 @@ def cost() -> dict[str, str]:
     questions = dict.fromkeys(one.question for report in reports for one in report.comparisons)
     return {
         "summary": f"On {lead.named}:\n\n{table(summary(lead))}\n\n"
-        f"{reached} of {len(targets)} targets are reached in every round.",
+        f"Of the {len(targets)} targets below, {reached} are reached in every round.",
         "targets": table(targets),
         "growth": table(growth(reports)),
         "shares": table(shares(reports)),

@@ -20,13 +20,9 @@ from cde.intervals import Interval
 from cde_book.markup import Box
 from cde_book.plots import COLORS, INK, MARKERS, MUTED, Series, describe, figure, in_words, show
 
-#: a value that others have found, beside ours
-_HOLLOW: dict[str, Any] = {
-    "marker": "D",
-    "markersize": 8,
-    "markerfacecolor": "none",
-    "linestyle": "none",
-}
+#: a value that the paper has found, beside ours, and any other value
+_HOLLOW: dict[str, Any] = {"marker": "D", "markersize": 8, "markerfacecolor": "none"}
+_BAR: dict[str, Any] = {"marker": "|", "markersize": 11, "markeredgewidth": 2}
 _MANY = 20  # points of a line that has no markers
 _Value = tuple[str, Interval | float, float | None]  # a name, its value, the mark beside it
 _Words = Callable[[float], str]
@@ -58,7 +54,8 @@ def seed_dots(
                 axis.plot([known.estimate], [over], marker="|", color=INK)
             mark = (marks or {}).get(arm, {}).get(name)
             if mark is not None:
-                axis.plot([mark], [height], color=COLORS[number % 6], **_HOLLOW)
+                colour = COLORS[number % 6] if len(series) > 1 else INK
+                axis.plot([mark], [height], color=colour, **_look("the paper"))
             if len(some):
                 both = arm, name if len(series) > 1 else ""
                 described.append((", ".join(filter(None, both)), known or float(some.mean()), mark))
@@ -77,7 +74,8 @@ def forest(
 ) -> None:
     """Draw estimates with their intervals, one below the other, and the bound that a claim sets.
 
-    With several series, each has a colour. `marks`, by the same names, are hollow diamonds.
+    With several series, each has a colour. `marks`, by the same names, are hollow diamonds if they
+    are the paper's values, and else upright bars.
     """
     every = {
         name: dict(one) if isinstance(one, Mapping) else {"": one}
@@ -95,7 +93,8 @@ def forest(
             reach = [[interval.estimate - interval.low], [interval.high - interval.estimate]]
             axis.errorbar([interval.estimate], [height], xerr=reach, **_dots(number))
             if mark is not None:
-                axis.plot([mark], [height], color=COLORS[number % 6] if one else INK, **_HOLLOW)
+                colour = COLORS[number % 6] if len(series) > 1 else INK
+                axis.plot([mark], [height], color=colour, **_look(marks_are))
             described.append((", ".join(filter(None, (name, one))), interval, mark))
     if bound is not None:
         reference(axis, x=bound)
@@ -111,6 +110,10 @@ def _literal(name: Any) -> str:
     return "\n".join(lines).replace("$", r"\$")
 
 
+def _look(marks_are: str) -> dict[str, Any]:
+    return {**(_HOLLOW if marks_are == "the paper" else _BAR), "linestyle": "none"}
+
+
 def _dots(number: int) -> dict[str, Any]:
     return {"color": COLORS[number % 6], "marker": MARKERS[number % 6], "linestyle": "none"}
 
@@ -122,10 +125,10 @@ def _name_rows(
     for number, name in enumerate(series):
         axis.plot([], [], label=_literal(name) or None, **_dots(number))
     if marks_are:
-        axis.plot([], [], color=INK, label=marks_are, **_HOLLOW)
+        axis.plot([], [], color=INK, label=marks_are, **_look(marks_are))
     names, entries = [_literal(one) for one in rows], len(series) + bool(marks_are)
     axis.set_yticks(range(len(names)), names)
-    axis.set_ylim(len(names) - (0.5 if len(series) < 4 else 0.3), -0.5)  # four reach further down
+    axis.set_ylim(len(names) - (0.5 if len(series) < 3 else 0.3), -0.5)  # three reach further down
     axis.set_xlabel(xlabel)
     if legend and entries > 1:
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=entries)
@@ -210,15 +213,20 @@ def points(
     x_form, y_form = (
         in_words(value for some in placed.values() for value in some[which]) for which in (0, 1)
     )
+    known = [value for some in placed.values() for value in some[0] if np.isfinite(value)]
+    middle = (min(known, default=0.0) + max(known, default=0.0)) / 2
     described = []
     for number, (name, some) in enumerate(placed.items()):
         hollow = {"markerfacecolor": "none", "markersize": 8} if number >= 6 else {}
         axis.plot(*some, label=_literal(name) or None, **{**_dots(number), **hollow, **look})
         named = [str(one) for one in (names or {}).get(name, [""] * some.shape[1])]
         for text, place in zip(named, some.T, strict=True):
-            if text:
-                at: dict[str, Any] = {"xytext": (4, 3), "textcoords": "offset points"}
-                axis.annotate(_literal(text), place, **at, fontsize=7.5, color=MUTED)
+            if text:  # towards the middle, and no room of the axes is taken for it
+                side = -1 if place[0] > middle else 1
+                at: dict[str, Any] = {"xytext": (4 * side, 3), "textcoords": "offset points"}
+                at["horizontalalignment"] = "left" if side > 0 else "right"
+                note = axis.annotate(_literal(text), place, **at, fontsize=7.5, color=MUTED)
+                note.set_in_layout(False)
         if some.size:
             described.append(_points(name, some, named, x_form, y_form))
     describe(axis, "points", described)
@@ -309,6 +317,9 @@ def show_forest(
         papers = {label[key]: mark for key, mark in (marks or {}).items()}
         forest(axis, lines, xlabel, bound, papers)
     data = interval_table(intervals, names, xlabel).assign(**(beside or {}))
+    if "profile" in names and len(made := list(dict.fromkeys(data["profile"]))) > 1:
+        sizes = [one for one in ("smoke", "laptop", "hours", "day", "gpu", "paper") if one in made]
+        caption += f" Sizes of run, from small to large: {', '.join(sizes)}."
     if marks:
         data["the paper"] = [marks.get(key) for key in intervals]
     return show(drawing, caption, data, answers, lead)

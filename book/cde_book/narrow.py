@@ -34,9 +34,12 @@ def make_narrow(drawing: Figure, rows: Collection[Axes] = ()) -> None:
         return
     _stack(drawing, panels, rows)
     drawing.draw_without_rendering()
-    for legend in [*drawing.legends, *(axis.get_legend() for axis in panels)]:
-        _fit_legend(drawing, legend)  # first: a legend that is too wide takes room from the panels
     for axis in panels:
+        _raise_legend(axis)
+    _grow(drawing, fit_legends(drawing))  # first: one that is too wide takes room from the panels
+    drawing.draw_without_rendering()
+    for axis in panels:
+        _raise_titles(drawing, axis)
         _fit_words(drawing, axis)
         _turn_names(drawing, axis)
     for text in (drawing._supxlabel, drawing._suptitle):  # type: ignore[attr-defined]
@@ -134,25 +137,49 @@ def _turn_names(drawing: Figure, axis: Axes) -> None:
             one.set(rotation=40, horizontalalignment="right", rotation_mode="anchor")
 
 
-def _fit_legend(drawing: Figure, legend: Legend | None) -> None:
-    """A legend in fewer columns where its entries need more than the width."""
-    if legend is None:
+def _raise_legend(axis: Axes) -> None:
+    """A legend that lies in the axes, and on half the width on the data, stands above them."""
+    legend = axis.get_legend()
+    if legend is None or legend._bbox_to_anchor is not None:  # type: ignore[attr-defined]
         return
+    title, names = legend.get_title().get_text(), [text.get_text() for text in legend.get_texts()]
+    columns = max(1, _LETTERS // (5 + max(map(len, names), default=0)))
+    above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": columns}
+    handles: list[Any] = legend.legend_handles
+    axis.legend(handles, names, title=title or None, alignment="left", **above)
+
+
+def _raise_titles(drawing: Figure, axis: Axes) -> None:
+    """A title stands above a legend that stands above the axes."""
+    legend = axis.get_legend()
+    if legend is not None and legend.get_window_extent().y0 >= axis.bbox.y1 - 1:
+        points = 72 * legend.get_window_extent().height / drawing.dpi
+        axis._set_title_offset_trans(6 + points)  # type: ignore[attr-defined]
+
+
+def fit_legends(drawing: Figure) -> float:
+    """Legends in fewer columns where their entries need more than the figure's width; by how many
+    inches they are higher for it.
+    """
+    drawing.draw_without_rendering()
+    within = [axis.get_legend() for axis in drawing.axes if axis.get_visible()]
+    return sum(_fit_legend(drawing, one) for one in [*drawing.legends, *within] if one is not None)
+
+
+def _fit_legend(drawing: Figure, legend: Legend) -> float:
     title, names = legend.get_title(), [text.get_text() for text in legend.get_texts()]
+    height = legend.get_window_extent().height
     while legend._ncols > 1:  # type: ignore[attr-defined]
         begin, end = _extent(legend, drawing)
         if begin >= 0 and end <= 1:
-            return
-        height = legend.get_window_extent().height
+            break
         # a legend's columns are laid out when it is made: `set_ncols` alone changes nothing
         legend.set_ncols(legend._ncols - 1)  # type: ignore[attr-defined]
         legend._init_legend_box(legend.legend_handles, names)  # type: ignore[attr-defined]
         legend.set_title(title.get_text(), title.get_fontproperties())
         legend._set_loc(legend._loc)  # type: ignore[attr-defined]
         drawing.draw_without_rendering()
-        more = (legend.get_window_extent().height - height) / drawing.dpi
-        _grow(drawing, more)
-        drawing.draw_without_rendering()
+    return float(legend.get_window_extent().height - height) / drawing.dpi
 
 
 def _grow(drawing: Figure, more: float) -> None:

@@ -30,7 +30,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cde_book.markup import Box
-from cde_book.narrow import make_narrow
+from cde_book.narrow import fit_legends, make_narrow
 from cde_book.run_mode import this_run
 from cde_book.small_svg import as_address, small_svg
 
@@ -111,6 +111,9 @@ def show(
         raise ValueError(f"alt must describe the figure in 40 characters or more; it is {alt!r}")
     if data.empty:
         raise ValueError("a figure needs the table of its numbers; the data frame is empty")
+    with mpl.rc_context(fname=_STYLE):
+        width, height = drawing.get_size_inches()
+        drawing.set_size_inches(width, height + fit_legends(drawing))
     wide, narrow = _themes(_svg(drawing)), dict[str, str]()
     if lead:
         with mpl.rc_context(fname=_STYLE):

@@ -1,8 +1,8 @@
 """Matplotlib's SVG in half as many bytes, and the same drawing: pages carry their figures.
 
-What goes: comments and metadata, names of groups, decimals below a hundredth of a point, white
-space in paths and styles, and the style of markers that all of a group repeat, which the group then
-has once. As an address it is text, not base64, which is a third longer.
+What goes: comments and metadata, names of groups, decimals of places below a hundredth of a point,
+white space in paths and styles, and the style of markers that all of a group repeat, which the
+group then has once. As an address it is text, not base64, which is a third longer.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ _AS_IT_IS = "!$'()*+,/:;=?@"
 def small_svg(svg: str) -> str:
     """The same drawing in fewer bytes."""
     svg = _NOT_DRAWN.sub("", svg)
-    svg = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), svg)
+    svg = _TAG.sub(lambda tag: _LONG_NUMBER.sub(_short_number, tag[0]), svg)
     svg = _PATH.sub(lambda found: _short_path(found[0]), svg)
     svg = _STYLE.sub(lambda found: re.sub(r"(?<=[:;]) ", "", found[0]), svg)
     return re.sub(r">\s+<", "><", _MARKERS.sub(_style_once, svg)).strip()
+
+
+def _short_number(found: re.Match[str]) -> str:
+    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
 
 
 def _short_path(path: str) -> str:

@@ -36,7 +36,7 @@ def strip(entries: Iterable[Judged], log: Execution, root: Path) -> str:
         entry=entry,
         made=made,
         trained_on=trained_on(log, made.scale, root) if made else "",
-        measured_on=measured_on(made) if made else "",
+        measured_on="" if made is None or (n := measured_on(made)) in made.what else n,
         would_change=would_change(entry),
     ).strip()
 
@@ -67,7 +67,8 @@ def trained_on(log: Execution, scale: str, root: Path) -> str:
         layers, f"{layers} layers of MiniLM"
     )
     model = f"a reader for {model}" if part == "reader" else model
-    return f"{model}, trained on {pairs:,} pairs ({data})"
+    source = {"pairs/*": "public sources"}.get(data, data)
+    return f"{model}, trained on {pairs:,} pairs ({source})"
 
 
 def would_change(entry: Judged) -> str:

@@ -271,6 +271,8 @@ with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
         charts.curves(axis, lines)
         charts.reference(axis, y=bound, name="the claim's bound", color=plots.COLORS[4])
         axis.set_xscale("log", base=2)
+        ratios = sorted({ratio for line in lines.values() for ratio in line})
+        axis.set_xticks(ratios, [f"{ratio:g}" for ratio in ratios])
         axis.set_ylim(0, 1.02)
         axis.set(xlabel="batch size / cluster size", title=f"clusters within: {within}")
     axes[0].set_ylabel("share of batch-mates met again")
@@ -330,7 +332,7 @@ neighbours = "NDCG@10 with neighbouring clusters packed together"
 helped = deciding(results, pair)
 page.answer(
     f"""{claims.apart(neighbours, helped, "random packing", unit="points")}. A pair meets {near:.0%}
-    (random: {other:.0%}) of its batch-mates again in the next epoch."""
+    (random: {other:.0%}) of its batch-mates in the next epoch."""
 )
 
 # %% [markdown]

@@ -155,7 +155,7 @@ with plots.figure(1, len(RUNS), **size, sharey=True) as (drawing, axes):
     for axis, arm in zip(axes, RUNS, strict=True):
         labels = {name: name.removeprefix("Docstring") for name in names}
         reach = [1.96 * 2**0.5 * spreads[arm][name] for name in names]
-        look = {"color": plots.MUTED, "linewidth": 3, "alpha": 0.35, "label": "chance of the draw"}
+        look = {"color": plots.MUTED, "linewidth": 3, "alpha": 0.7, "label": "chance of the draw"}
         axis.hlines(range(len(names)), [-one for one in reach], reach, **look)
         mine = "ours, a point for each seed"
         dots = {labels[name]: {mine: gains[arm][name]} for name in names}

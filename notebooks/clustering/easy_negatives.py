@@ -104,10 +104,13 @@ def by_temperature(column):
 
 
 shares, weights = by_temperature("of_easy"), by_temperature("all")
+taus = sorted(rows["temperature"].unique())
 with plots.figure(1, 2, width=6.4, height=2.8) as (drawing, axes):
     for axis, shown in zip(axes, (shares, weights), strict=True):
         charts.curves(axis, shown)
         axis.set_xscale("log")
+        axis.set_xticks(taus, [f"{tau:g}" for tau in taus])
+        axis.minorticks_off()
         axis.set(xlabel="temperature", ylim=(0, 1))
     axes[0].set_ylabel("easy negatives' share of it")
     axes[1].set_ylabel("weight of all negatives")
@@ -164,7 +167,7 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 page.answer(
-    f"""In shuffled batches {easy[SHUFFLED]:.0%} of negatives are easy; together they have
+    f"""At temperature 0.02, {easy[SHUFFLED]:.0%} of negatives in shuffled batches are easy and have
     {idle.estimate:.0%} of all negatives' weight. Clusters raise that whole weight from
     {weights[SHUFFLED][0.02].estimate:.2f} to {weights[CLUSTERS][0.02].estimate:.2f}."""
 )

@@ -371,7 +371,7 @@ gains = [
 ]
 ahead = sum(bool(gain and gain.low > 0) for gain in gains) or "none"
 how_far = f", {claims.shown(above)} points above random batches" if top != BASELINE else ""
-best = f"*{top}* scores" if top != BASELINE else "Random batches score"
+best = f"*{top[0].upper()}{top[1:]}* scores" if top != BASELINE else "Random batches score"
 page.answer(
     f"""{best} highest of {len(same_budget)} ways with equal budget{how_far}; {ahead} using a
     surrogate encoder clearly beat random batches."""

@@ -238,6 +238,9 @@ plots.table(difference_table(runs, DIFFERENCES))
 
 
 # %% tags=["hide-input"]
+from cde.intervals import table_interval
+
+
 def relative_gain(of, arm, where, by="seed"):
     """Per cent that an arm has more than the shuffled one."""
     score = {one: runs[of].score(where=where, by=by, arm=one) for one in (arm, SHUFFLED)}
@@ -246,7 +249,8 @@ def relative_gain(of, arm, where, by="seed"):
 
 HELD_OUT, OVER_SETS = "held-out pairs", "mean of the other sets"
 dots = {HELD_OUT: {}, OVER_SETS: {}}
-for arm in (PASSAGES, QUERIES, SOURCES):
+ARMS_SHOWN = (PASSAGES, QUERIES, SOURCES)
+for arm in ARMS_SHOWN:
     dots[OVER_SETS][arm] = relative_gain(lead, arm, "out")
     for name, values in relative_gain(lead, arm, None, ["set", "seed"]).groupby("set"):
         dots.setdefault(name, {})[arm] = values
@@ -255,14 +259,20 @@ of_paper = {
     name: {arm: 100 * (values[arm] / values[SHUFFLED] - 1) for arm in (PASSAGES, QUERIES)}
     for name, values in {HELD_OUT: PAPER_IN, OVER_SETS: PAPER}.items()
 }
+means = {
+    arm: table_interval(relative_gain(lead, arm, "out", ["seed", "set"])) for arm in ARMS_SHOWN
+}
+bars = {OVER_SETS: {arm: one for arm, one in means.items() if one is not None}}
 with plots.figure(width=8.2, height=0.9 + 0.36 * len(dots)) as (drawing, axis):
     charts.reference(axis, x=0)
-    charts.seed_dots(axis, dots, "NDCG@10, per cent more than shuffled", marks=of_paper)
+    charts.seed_dots(
+        axis, dots, "NDCG@10, per cent more than shuffled", marks=of_paper, intervals=bars
+    )
 plots.show(
     drawing,
     caption="Change of NDCG@10 with batches from one cluster, and from one source, by set. Each "
-    "dot is a seed. Hollow diamonds are the paper's values, on MS MARCO and averaged over 15 "
-    "collections.",
+    "dot is a seed; bars are means over seeds and sets with 95 % intervals. Hollow diamonds are "
+    "the paper's values, on MS MARCO and averaged over 15 collections.",
     data=pd.DataFrame(
         [
             {"set": f"{name}{whose}", "arm": arm, "change": value}
@@ -309,7 +319,8 @@ plots.show(
 table = sweeps["densities"][lead].rows.pivot_table(
     "similarity", ["side", "cluster", "size"], "judge"
 )
-plots.table(table.round(3).reset_index().replace({"cluster": {-1: "all"}}))
+table = table.rename_axis(columns=None).reset_index()
+plots.table(table.round(3).replace({"cluster": {-1: "all"}}))
 
 # %% [markdown]
 # ## Does more data gain more?
@@ -360,7 +371,7 @@ plots.table(
 # seeds test this, on the same collections.
 
 # %%
-from cde.intervals import run_interval, table_interval
+from cde.intervals import run_interval
 from cde_studies.intervals import correlation_interval, share_interval
 
 # seeds that test: those after a first look, and at `day` the three that were planned

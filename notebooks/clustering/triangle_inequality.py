@@ -303,10 +303,10 @@ claims.measure(INSIDE, mean_interval(of_sizes[largest]), what)
 claims.verdicts()
 
 # %% tags=["hide-input"]
+by_size = ", ".join(f"{share:.0%} among {size:,} pairs" for size, share in of_sizes.mean().items())
 page.in_numbers(
-    f"""In samples of {", ".join(f"{size:,}" for size in of_sizes)} pairs,
-    {", ".join(f"{100 * share:.0f}" for share in of_sizes.mean())} % of a query's ten hardest
-    negatives lie in the cluster of its own passage (mean of {len(of_sizes)} sources)."""
+    f"""Of a query's ten hardest negatives, these lie in the cluster of its own passage (means of
+    {len(of_sizes)} sources): {by_size}."""
 )
 
 # %% tags=["hide-cell"]

@@ -141,10 +141,10 @@ with plots.figure(1, 2, width=7.8, height=3.5) as (drawing, axes):
 plots.show(
     drawing,
     caption=f"Left: retrieval on {MAIN} with the passage moved, after training with passages at "
-    f"different places; means over {len(numbers)} seed(s). Right: how much an encoder prefers the "
+    f"different places; means over seeds ({len(numbers)}). Right: how much an encoder prefers the "
     "beginning, by the share of its training passages that were first; the others were last.",
     data=results.reset_index()[["collection", "arm", "seed", *BY_PLACE, "lean"]],
-    answers="ours, beside Dwell §4.2",
+    answers="our question, beside Dwell §4.2",
     lead=True,
 )
 
@@ -287,7 +287,7 @@ first = "Trained with passages first, the preference for the beginning"
 left = page.mean_and_interval(left_of(ANYWHERE, FIRST), 2)
 page.answer(
     f"""{claims.apart(first, lean, "that with passages last")}; random places leave {left} of the
-    sensitivity index."""
+    index."""
 )
 
 # %% [markdown]

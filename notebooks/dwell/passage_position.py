@@ -194,7 +194,7 @@ with plots.figure(rows_of_panels, columns, **shape) as (drawing, axes):
         axis.set_title(name, fontsize="medium")
     for axis in axes.flat[len(FRESH) :]:
         axis.set_visible(False)
-    axes[-1, 0].set_xlabel("place of the passage")
+    drawing.supxlabel("place of the passage", fontsize="medium")
     axes[0, 0].set_ylabel("MRR@100, moved − unchanged")
     axes[0, 0].legend(loc="best")
 plots.show(

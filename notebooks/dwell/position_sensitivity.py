@@ -133,8 +133,8 @@ with plots.figure(1, len(KINDS), **shape) as (drawing, axes):
     drawing.legend(*entries, loc="outside lower center", ncols=4)
 plots.show(
     drawing,
-    caption="Position sensitivity index (NDCG@10), with 95 % intervals over documents. Hollow "
-    "diamonds: what chance gives without any sensitivity. Later work reports about a sixth for "
+    caption="Position sensitivity index (NDCG@10), with 95 % intervals over documents. Upright "
+    "bars: what chance gives without any sensitivity. Later work reports about a sixth for "
     "dense encoders on answers as written, and next to nothing for BM25.",
     data=results,
     answers="arXiv 2505.13950",

@@ -255,7 +255,7 @@ with plots.figure(1, 2, width=7.6, height=2.8, sharex=True, sharey=True) as (dra
 plots.show(
     drawing,
     caption="How much nearer an embedding is to the first segment than to the last; intervals over "
-    f"{settings.seeds} seed(s), for MiniLM over documents. The paper draws a decline without "
+    f"seeds ({settings.seeds}), for MiniLM over documents. The paper draws a decline without "
     "numbers.",
     data=charts.interval_table(declines, ["order", "model"], "decline"),
     answers="Dwell Figs. 3 and 5",

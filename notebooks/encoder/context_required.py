@@ -313,7 +313,7 @@ arms = (apart(RECIPE, "null"), apart(PAPER, "other"))
 ours, theirs = (int((gains.groupby("seed").mean() > 3).sum()) for gains in arms)
 page.answer(
     f"""A word-game encoder closes {learned.estimate:.0%} [{learned.low:.0%}, {learned.high:.0%}] of
-    the NDCG@10 gap to in-corpus IDF; on docstrings, our reader learned in {ours} of
+    the NDCG@10 gap to in-corpus IDF; on docstrings, ours learned in {ours} of
     {settings.seeds} runs, the paper's in {theirs or "none"}."""
 )
 

@@ -177,13 +177,17 @@ with plots.figure(width=6.4, height=3.4) as (drawing, axes):
     charts.curves(axes, {kind: some.set_index("pairs")["above"] for kind, some in kinds.items()})
     axes.set_xscale("log", base=2)
     axes.set_xticks(settings.memory_batches, [f"{n:,}" for n in settings.memory_batches])
-    axes.set(ylim=(0, None), xlabel="pairs a step", ylabel="peak above the model, MiB")
+    axes.set(
+        ylim=(0, 1.08 * means["above"].max()),
+        xlabel="pairs a step",
+        ylabel="peak above the model, MiB",
+    )
     axes.legend()
 plots.show(
     drawing,
     caption=(
         f"Peak memory of one step, means over {settings.repeats} processes; chunks of "
-        f"{settings.chunk_tokens:,} tokens, {settings.layers} layer(s) a stage, texts of up to "
+        f"{settings.chunk_tokens:,} tokens, layers a stage: {settings.layers}, texts of up to "
         f"{settings.tokens} tokens."
     ),
     data=means,
@@ -365,7 +369,7 @@ def growth(column):
 
 
 above = growth("above")
-stage = f"{settings.layers} layer(s) of MiniLM a stage, attention cached"
+stage = f"MiniLM, layers a stage: {settings.layers}, attention cached"
 what = f"{stage}, {last:,} pairs over {first:,}"
 as_claimed = (first, last) == (256, 4096) or settings.profile == "smoke"
 claims.measure(MEMORY, above, f"{what}, above the loaded model", as_claimed)
@@ -408,7 +412,7 @@ training = claims.apart(
 )
 page.answer(
     f"""Caching costs {overhead[slowest].estimate:.2f} times the time; {last / first:g} times the
-    pairs then need {above.estimate:.2f} times the memory (model excluded). {training}."""
+    pairs need {above.estimate:.2f} times the memory (model excluded). {training}."""
 )
 
 # %% [markdown]

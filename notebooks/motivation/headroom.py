@@ -430,8 +430,7 @@ on_manuals = f", {need.estimate:.1f} on chosen manuals" if "manuals" in parts el
 most_of_minilm = max(lead.gain(way, GENERAL).high for way in WAYS[1:])
 page.answer(
     f"""With another corpus' IDF, BM25 loses {claims.shown(lead.gain(WAYS[0], OTHERS))} NDCG@10
-    points on {lead_name}{on_manuals}; own statistics bring MiniLM {most_of_minilm:.1f} at most on
-    {lead_name}."""
+    points on {lead_name}{on_manuals}; own statistics bring MiniLM {most_of_minilm:.1f} at most."""
 )
 
 # %% [markdown]

@@ -353,7 +353,7 @@ page.in_numbers(
 elsewhere = ""
 if "judged" in searched:
     judged = gain("judged", (TEMPERED, "own"))
-    chance = " (chance could explain it)" if judged.low < 0 < judged.high else ""
+    chance = ", perhaps by chance" if judged.low < 0 < judged.high else ""
     where = "lower" if judged.estimate < 0 else "higher"
     elsewhere = f"; on judged collections it scores {abs(judged.estimate):.1f} {where}{chance}"
 page.answer(

@@ -93,6 +93,8 @@ by_size = {
 with plots.figure(width=6.4, height=3) as (drawing, axis):
     charts.curves(axis, by_size)
     axis.set_xscale("log", base=2)
+    sizes = sorted(rows["sample"].unique())
+    axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axis.set(xlabel="documents in the sample", ylabel="rank correlation over words")
     axis.legend()
 plots.show(

@@ -136,7 +136,8 @@ index
 question = first.queries[-1]
 found = index.search(question, depth=3, words=True)
 print(question)
-plots.table(found[["id", "score", "passage"]].assign(text=found["text"].str.slice(0, 70) + " …"))
+first_words = found["text"].map(lambda text: " ".join(text.split())[:70] + " …")
+plots.table(found[["id", "score", "passage"]].assign(text=first_words))
 
 # %% [markdown]
 # ## Keep it in step
@@ -157,8 +158,11 @@ files[1].rename(source / "moved.txt")
 for name, text in later.items():
     (source / f"{name.replace('/', '-')}.txt").write_text(text, encoding="utf-8")
 print(cde.Index.load(folder).sync())
-status = vars(index.status())
-plots.table(pd.DataFrame({"of the index": {name: str(value) for name, value in status.items()}}))
+status = dict(vars(index.status()))
+moved = {name: value for name, value in vars(status.pop("drift")).items() if value is not None}
+status |= {f"drift, {name}": f"{value:.2g}" for name, value in moved.items()}
+facts = {name: str(value) for name, value in status.items() if value != ""}
+plots.table(pd.DataFrame({"of the index": facts}))
 
 # %% [markdown]
 # `drift` gives the share of the passages that came after the build, the share of the first ones

@@ -124,8 +124,7 @@ with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
     axes[1].legend(title="cluster size", ncols=2)
 plots.show(
     drawing,
-    caption=f"Mean cosine of queries and in-batch negatives; {packed['batches']:,} batches each. "
-    "Hardest: the mean of each query's largest cosine; loss: the surrogate's own.",
+    caption=f"Mean cosine of queries and in-batch negatives; {packed['batches']:,} batches each.",
     data=means[["order", "cluster size", "batch size", "mean", "hardest", "loss"]],
     answers="CDE Fig. 6",
 )
@@ -212,7 +211,7 @@ for name, of in LONG.items():
     found[name] = sweeps_at_profiles(name, rows, at_day)
 sweeps, of_batches = found.values()
 results = study.SizeSweep(rows)
-FILTERS = {True: "with the filter", False: "without"}
+FILTERS = {True: "with the filter", False: "without the filter"}
 arms = [(encoder, filtered) for encoder in kinds for filtered in FILTERS]
 
 

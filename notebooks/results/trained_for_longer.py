@@ -194,7 +194,10 @@ plots.show(
 )
 
 # %%
-plots.table(mean.reset_index().round(4))
+known = mean.dropna(axis=1)
+plots.table(
+    known.rename(columns=lambda one: one.replace("ndcg", "NDCG@10,")).reset_index().round(4)
+)
 
 # %% [markdown]
 # ## On manuals that played no part

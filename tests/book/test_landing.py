@@ -145,7 +145,7 @@ def test_what_was_learned_leads_to_chapters_and_claims() -> None:
     results = landing.findings(BOOK / "findings.yml", SHOWN, ENTRIES)
     for entry in landing.read_list(BOOK / "findings.yml"):
         assert results.count(entry["finding"]) == 1
-        assert f"/{entry['chapter']}>`" in results
+        assert f"/{entry['chapter']}`" in results
         for claim in entry["claims"]:
             assert f'href="generated/claims.html#{claim}"' in results
 

@@ -20,7 +20,7 @@ from matplotlib.text import Text
 
 from cde.intervals import Interval
 from cde_book import charts, plots
-from cde_book.narrow import TALLEST, WIDTH, make_narrow
+from cde_book.narrow import TALLEST, WIDTH, fit_legends, make_narrow
 from cde_book.small_svg import as_address, of_address, small_svg
 
 LONG = "The linear reader, tempered, with the context of another manual"
@@ -163,3 +163,28 @@ def test_the_smaller_file_draws_the_same_to_a_hundredth_of_a_point(
         assert before[:4] == after[:4]
         for some, others in zip(before[4], after[4], strict=True):
             assert others == pytest.approx(some, abs=0.006)
+
+
+def test_words_keep_their_digits() -> None:
+    """A label is text in a narrow picture: rounded, it would name another place on the axis."""
+    assert small_svg('<svg><text x="1.23456">0.025</text></svg>') == (
+        '<svg><text x="1.23">0.025</text></svg>'
+    )
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_legend_lies_within_its_figure_and_not_on_the_curves(narrow: bool) -> None:
+    names = [f"the context of another manual, {place}" for place in range(3)]
+    with plots.figure(width=7) as (drawing, axis):
+        charts.curves(axis, {name: pd.Series({0.0: 1.0, 1.0: 0.0}) for name in names})
+        axis.set_title("a question")
+        axis.legend(loc="best", ncols=1 if narrow else 3)
+    with mpl.rc_context(fname=plots._STYLE):
+        make_narrow(drawing) if narrow else fit_legends(drawing)
+        drawing.draw_without_rendering()
+    legend = axis.get_legend()
+    assert legend is not None
+    box = legend.get_window_extent()
+    assert box.x0 >= -1 and box.x1 <= drawing.bbox.width + 1
+    if narrow:
+        assert axis.bbox.y1 <= box.y0 + 1 and box.y1 <= axis.title.get_window_extent().y0 + 1

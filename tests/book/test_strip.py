@@ -97,7 +97,7 @@ def test_the_model_is_told_where_the_records_of_the_scale_agree_on_it(tmp_path: 
     one, same = record("hours/a.json", **recipe), record("hours/b.json", **recipe, steps=3)
     other = record("laptop/a.json", **{**recipe, "pairs": 6000})
     used = log("x", one, same, other, record("hours/c.json", manuals=3))
-    told = "2 layers of MiniLM, trained on 100,000 pairs (pairs/*)"
+    told = "2 layers of MiniLM, trained on 100,000 pairs (public sources)"
     assert trained_on(used, "hours", tmp_path) == told
     assert "6,000" in trained_on(used, "laptop", tmp_path)
     differing = log("x", one, record("hours/d.json", **{**recipe, "layers": 0}))

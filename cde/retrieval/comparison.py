@@ -54,7 +54,7 @@ class Run:
         name: what it is called in a file.
 
     Raises:
-        TypeError: rankings that are not a mapping.
+        TypeError: rankings that are not a mapping of mappings.
         ValueError: rankings of no query.
 
     Example:
@@ -74,6 +74,12 @@ class Run:
                 f"{shown(self.rankings)}"
             )
         checked_text(self.name, "name")
+        for query, ranking in self.rankings.items():
+            if not isinstance(ranking, Mapping):
+                raise TypeError(
+                    f"rankings must be query ids → document ids → scores; of {shown(query)} there "
+                    f"is {shown(ranking)}"
+                )
         if not self.rankings:
             raise ValueError(
                 f"the run {self.name!r} ranks no query, so that there is nothing to score: give "

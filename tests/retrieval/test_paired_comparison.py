@@ -90,6 +90,8 @@ def test_a_run_of_no_query_is_refused_instead_of_scored_nought(tmp_path: Path) -
         cde.compare(tmp_path / "empty.run", {"q": {"d": 1.0}}, {"q": {"d": 1}, "r": {"d": 1}})
     with pytest.raises(ValueError, match="ranks no query"):
         cde.compare({}, {"q": {"d": 1.0}}, {"q": {"d": 1}, "r": {"d": 1}})
+    with pytest.raises(TypeError, match=r"document ids → scores; of 'q' there is \['d'\]"):
+        cde.compare({"q": ["d"]}, {"q": {"d": 1.0}}, {"q": {"d": 1}, "r": {"d": 1}})
 
 
 def test_an_id_with_a_blank_is_not_written(tmp_path: Path) -> None:

@@ -60,9 +60,10 @@ def test_a_run_that_is_read_ranks_and_scores_as_when_it_was_written(
     """Scores that differ in the last digit, ties and unicode ids come back as they were."""
     ids = ["d1", "däß", "d3"]
     made = Run({"q": dict(zip(ids, [1 / 3, 1 / 3, np.nextafter(1 / 3, 1)], strict=True))}, "a b")
-    made.write(tmp_path / "run")
+    for name in ("run", "run.gz"):
+        made.write(tmp_path / name)
+        assert Run.read(tmp_path / name).rankings == made.rankings
     assert (tmp_path / "run").read_text().splitlines()[0].split()[1:4] == ["Q0", "däß", "1"]
-    assert Run.read(tmp_path / "run").rankings == made.rankings
     reference = rank(cde.BM25(), collection, 60)
     Run(reference).write(tmp_path / "bm25.run")
     expected = score_queries(reference, collection, ("ndcg@10", "map@60"))

@@ -231,6 +231,15 @@ def test_more_layers_than_there_are_and_fewer_than_none_are_refused(layers: int)
         ContextualEncoder.from_backbone("minilm", first_stage_layers=layers)
 
 
+def test_layers_may_be_a_number_of_any_library_and_nothing_else(tmp_path: Path) -> None:
+    folder = backbone_folder(tmp_path, "bert")
+    for one in (np.int64(1), 1.0):
+        assert BiEncoder.from_backbone(folder, one).backbone.config.num_hidden_layers == 1
+    for bad in ("1", True, 1.5):
+        with pytest.raises(ValueError, match="layers must be a whole number"):
+            BiEncoder.from_backbone(folder, bad)
+
+
 def test_an_interrupted_save_leaves_the_old_model(
     saved: Path, small: BiEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

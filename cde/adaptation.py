@@ -191,7 +191,7 @@ class AdaptedEncoder(SentenceMethods):
                 "encode_document, or encode(…, prompt_name='query')"
             )
         what: Any = "queries" if role == "query" else "documents"
-        return self.shift.of(encoded(self.encoder, list(texts), what, self.dim), role)
+        return self.shift.of(encoded(self.encoder, checked_texts(texts), what, self.dim), role)
 
 
 def adapted(

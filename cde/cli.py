@@ -281,7 +281,10 @@ def _checks() -> Iterator[Check]:
     yield "device", True, f"{gpu}; {torch.get_num_threads()} threads"
     kind, chosen = cpu_class(), os.environ.get("CDE_PRECISION", "auto")
     own = f" (CDE_PRECISION={chosen})" if chosen != "auto" else ""
-    yield "precision", True, f"{_CLASSES[kind]}; auto is {chosen_precision('auto')}{own}"
+    try:
+        yield "precision", True, f"{_CLASSES[kind]}; auto is {chosen_precision('auto')}{own}"
+    except ValueError as error:
+        yield "precision", False, str(error)
     has_flash = importlib.util.find_spec("flash_attn") is not None
     flash = "installed" if has_flash else "not installed; torch's own attention is used"
     yield "flash-attn", True, flash

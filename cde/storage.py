@@ -49,7 +49,7 @@ _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
 
 def cache_root() -> Path:
     """The cache folder: `$CDE_CACHE`, by default the platform's user cache."""
-    return Path(os.environ.get("CDE_CACHE") or platformdirs.user_cache_path("cde"))
+    return Path(os.environ.get("CDE_CACHE") or platformdirs.user_cache_path("cde")).expanduser()
 
 
 def lock_reach(path: Path | str) -> Literal["here", "everywhere", "own", "unknown"]:

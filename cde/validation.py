@@ -89,6 +89,11 @@ def checked_texts(texts: Any, name: str = "texts") -> list[str]:
         raise TypeError(f"{name} must be a list of strings; one string was given: put it in a list")
     if not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) == 0:
         raise TypeError(f"{name} must be a list of strings; it is {shown(texts)}")
+    if getattr(texts, "ndim", 1) > 1:  # of a data frame, Python would take the columns' names
+        raise TypeError(
+            f"{name} must be a list of strings; a {type(texts).__name__} of shape "
+            f"{getattr(texts, 'shape', '')} was given: take one of its columns"
+        )
     if isinstance(texts, Set | Mapping):
         raise TypeError(
             f"{name} must be a list of strings; a {type(texts).__name__} was given, whose order is "

@@ -149,8 +149,11 @@ def test_the_doctor_finds_this_machine_fit_and_names_what_is_not(
     assert main(["doctor"]) == 0
     assert "FAIL" not in capsys.readouterr().out
     monkeypatch.setenv("CDE_DATA", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("CDE_PRECISION", "float16")
     assert main(["doctor"]) == 1
-    assert re.search(r"FAIL +CDE_DATA +CDE_DATA is set to .*nowhere", capsys.readouterr().out)
+    said = capsys.readouterr().out
+    assert re.search(r"FAIL +CDE_DATA +CDE_DATA is set to .*nowhere", said)
+    assert re.search(r"FAIL +precision +CDE_PRECISION must be .*'float16'", said)
 
 
 def test_bad_input_is_one_line_and_status_2(capsys) -> None:

@@ -53,6 +53,9 @@ def test_the_cache_is_where_the_environment_says_or_the_platforms(
     assert cache_folder("x") == tmp_path / "cde" / "x"
     monkeypatch.setenv("CDE_CACHE", "")
     assert cache_folder("x") == tmp_path / "cde" / "x"
+    monkeypatch.setenv("HOME", str(tmp_path))  # where no shell has done it
+    monkeypatch.setenv("CDE_CACHE", "~/kept")
+    assert cache_folder("x") == tmp_path / "kept" / "x"
 
 
 def test_a_cache_that_cannot_be_made_names_the_folder_and_the_variable_to_set(

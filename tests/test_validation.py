@@ -52,6 +52,7 @@ def test_what_is_no_path_is_refused_at_once(door: Callable[[Any], object]) -> No
         ("abc", "queries must be a list of strings; one string was given"),
         ({"a", "b"}, "a set was given, whose order is not that of vectors"),
         ({"a": 1}, "a dict was given"),
+        (pd.DataFrame({"text": ["a"]}), r"a DataFrame of shape \(1, 1\) was given: take one of"),
         (["a", None], "queries must be strings; item 1 is of type NoneType"),
     ],
 )

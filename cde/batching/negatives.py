@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from cde.batching.clustering import rows_by_domain
-from cde.validation import Positions, Vectors, array_of_numbers, checked_number
+from cde.batching.clustering import check_pairs, rows_by_domain
+from cde.validation import Positions, Vectors, array_of_numbers, checked_number, checked_whole
 
 __all__ = ["false_negatives", "mine_hard_negatives"]
 
@@ -57,8 +57,8 @@ def false_negatives(
         >>> false_negatives(queries, documents, epsilon=0.3).any()
         np.False_
     """
-    query_vectors = array_of_numbers(query_vectors, "query_vectors")
-    document_vectors = array_of_numbers(document_vectors, "document_vectors")
+    query_vectors = _floats(query_vectors, "query_vectors")
+    document_vectors = _floats(document_vectors, "document_vectors")
     tables = query_vectors.ndim == document_vectors.ndim == 2
     if not tables or query_vectors.shape[1] != document_vectors.shape[1]:
         raise ValueError(
@@ -97,6 +97,12 @@ def false_negatives(
     return left_out
 
 
+def _floats(vectors: object, name: str) -> Vectors:
+    array = array_of_numbers(vectors, name)
+    # products of small whole numbers (int8) overflow, and those of float16 tie
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+
+
 def mine_hard_negatives(
     query_vectors: Vectors,
     document_vectors: Vectors,
@@ -119,13 +125,20 @@ def mine_hard_negatives(
     Of a document that stands in several pairs, each copy counts.
 
     Raises:
-        ValueError: a pair whose domain has too few documents that are not answers of its query.
+        ValueError: a pair whose domain has too few documents that are not answers of its query;
+            shapes that do not fit, or what is not a finite number.
 
     Example:
         >>> vectors = np.array([[1, 0], [0.8, 0.6], [0, 1]], np.float32)
         >>> mine_hard_negatives(vectors, vectors, 1).ravel().tolist()
         [1, 0, 1]
     """
+    query_vectors = _floats(query_vectors, "query_vectors")
+    document_vectors = _floats(document_vectors, "document_vectors")
+    check_pairs(query_vectors, document_vectors)
+    count, epsilon = checked_whole(count, "count", 0), checked_number(epsilon, "epsilon")
+    if not (np.isfinite(query_vectors).all() and np.isfinite(document_vectors).all()):
+        raise ValueError("some vectors hold values that are not numbers")
     asked, held = (
         np.unique(one, axis=0, return_inverse=True)[1].reshape(-1)
         for one in (query_vectors, document_vectors)

@@ -323,15 +323,17 @@ class RetrievalSet:
             )
         known_queries, known_documents = set(self.query_ids), set(self.document_ids)
         stray = [
-            f"{query[:80]} → {document[:80]}"
+            (query, document)
             for query, judged in self.qrels.items()
             for document in judged
             if query not in known_queries or document not in known_documents
         ]
         if stray:
+            checked_ids([one for both in stray for one in both], f"{self.name}: ids of qrels")
+            first = ", ".join(f"{query[:80]} → {document[:80]}" for query, document in stray[:3])
             raise ValueError(
                 f"{self.name}: {len(stray)} judgements name a query or document that is not there, "
-                f"such as {', '.join(stray[:3])}. Mend the qrels, or load with drop_unknown=True"
+                f"such as {first}. Mend the qrels, or load with drop_unknown=True"
             )
 
     @classmethod

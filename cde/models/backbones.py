@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 
 from cde.models.attention import ATTENTION_NAME, visibility
 from cde.products import gelu_of_linear
-from cde.validation import shown
+from cde.validation import checked_whole, shown
 
 
 class LinearGelu(nn.Module):
@@ -213,7 +213,7 @@ def truncate(values: dict[str, Any], layers: int | None, least: int = 1) -> dict
     """A backbone's config dictionary with its first `layers` layers alone (None: all)."""
     if layers is None:
         return dict(values)
-    there = int(values["num_hidden_layers"])
+    there, layers = int(values["num_hidden_layers"]), checked_whole(layers, "layers", None)
     if not least <= layers <= there:
         raise ValueError(
             f"the backbone has {there} layers; {layers} were asked for, accepted are {least} to "

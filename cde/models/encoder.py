@@ -31,7 +31,14 @@ from transformers.utils import is_flash_attn_2_available
 from cde.hardware import Precision, compute_device, tokens_at_once
 from cde.models.backbones import build_backbone, pooled, to_the_left, token_states
 from cde.models.configuration import BiEncoderConfig, check_settings
-from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
+from cde.models.weights import (
+    backbone_weights,
+    fetch_folder,
+    fill,
+    read_config,
+    read_weights,
+    start_folder,
+)
 from cde.products import multiplying
 from cde.progress import progress
 from cde.retrieval.systems import Role, SentenceMethods
@@ -220,7 +227,7 @@ def encoder_class(model_type: Any) -> Any:
 
 def load_tokenizer(path_or_repository: str | Path) -> Any:
     """The tokenizer of a folder, of "minilm", or of a Hub repository."""
-    folder = fetch_folder(path_or_repository)
+    folder = start_folder(path_or_repository)
     try:
         return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:

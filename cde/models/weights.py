@@ -99,6 +99,11 @@ def fetch_folder(path_or_repository: str | Path, revision: str | None = None, **
         ) from error
 
 
+def start_folder(path_or_repository: str | Path) -> Path:
+    """As `fetch_folder`; "minilm" is the one that is built in, whatever folders are here."""
+    return minilm_folder() if path_or_repository == "minilm" else fetch_folder(path_or_repository)
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The `config.json` of a model's folder."""
     path = folder / "config.json"
@@ -173,7 +178,7 @@ def backbone_weights(
     path_or_repository: str | Path, layers: int | None = None, least: int = 1
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Config dictionary and tensors of a pretrained backbone, of its first `layers` layers."""
-    folder = fetch_folder(path_or_repository)
+    folder = start_folder(path_or_repository)
     family = family_of(read_config(folder).get("model_type"))
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # a pooler or a language-modelling head is left behind on purpose

@@ -11,6 +11,7 @@ reads ("Q0"), document, rank, score and name. As in trec_eval the score counts, 
 
 from __future__ import annotations
 
+import gzip
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ class Run:
         name: what it is called in a file.
 
     Raises:
-        TypeError: rankings that are not a mapping.
+        TypeError: rankings that are not a mapping of mappings.
         ValueError: rankings of no query.
 
     Example:
@@ -74,6 +75,12 @@ class Run:
                 f"{shown(self.rankings)}"
             )
         checked_text(self.name, "name")
+        for query, ranking in self.rankings.items():
+            if not isinstance(ranking, Mapping):
+                raise TypeError(
+                    f"rankings must be query ids → document ids → scores; of {shown(query)} there "
+                    f"is {shown(ranking)}"
+                )
         if not self.rankings:
             raise ValueError(
                 f"the run {self.name!r} ranks no query, so that there is nothing to score: give "
@@ -114,13 +121,15 @@ class Run:
         return cls(rankings, name)
 
     def write(self, path: Path | str) -> None:
-        """Write a run file, best documents first; for a blank in the name stands "_".
+        """Write a run file, gzipped if its name ends in .gz, best documents first; for a blank in
+        the name stands "_".
 
         Raises:
             ValueError: an id with a blank in it, which the format cannot hold.
         """
         tag = "_".join(self.name.split()) or "run"
-        with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        opened: Any = gzip.open if Path(path).suffix == ".gz" else open
+        with atomic_path(path) as temporary, opened(temporary, "wt", encoding="utf-8") as file:
             for query, ranking in self.rankings.items():
                 for place, (document, score) in enumerate(best_first(ranking).items(), start=1):
                     if split := [one for one in (query, document) if one.split() != [one]]:

@@ -15,6 +15,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -85,8 +86,7 @@ def search(
     if scores.size == 0:
         return scores, positions
     device = compute_device()
-    queries = torch.as_tensor(np.asarray(query_vectors, dtype=np.float32))
-    documents = torch.as_tensor(np.asarray(document_vectors, dtype=np.float32))
+    queries, documents = _tensor(query_vectors), _tensor(document_vectors)
     title = f"searching {len(documents):,} documents"
     for start in progress(range(0, len(queries), BLOCK), title, unit="blocks of queries"):
         some = queries[start : start + BLOCK].to(device)
@@ -104,6 +104,12 @@ def search(
         scores[start : start + len(some)] = best.cpu().numpy()
         positions[start : start + len(some)] = where.cpu().numpy()
     return scores, positions
+
+
+def _tensor(vectors: NDArray[Any]) -> torch.Tensor:
+    array = np.asarray(vectors, dtype=np.float32)
+    # torch takes no array that runs backwards, such as vectors[::-1]
+    return torch.as_tensor(array.copy() if min(array.strides) < 0 else array)
 
 
 def _refuse_infinite(vectors: NDArray[np.float32], name: str) -> None:

@@ -49,7 +49,8 @@ def build_model(config: TrainConfig, device: torch.device | None = None) -> Enco
     torch.manual_seed(config.seed)
     options: dict[str, Any] = {"device": device and str(device), "precision": config.precision}
     started = Path(config.start)
-    saved = read_config(started) if os.path.isfile(started / "config.json") else {}
+    own = config.start != "minilm" and os.path.isfile(started / "config.json")
+    saved = read_config(started) if own else {}
     if str(saved.get("model_type")).startswith("cde-"):
         cls: Any = BiEncoder if config.architecture == "bi-encoder" else ContextualEncoder
         model: Encoder = cls.from_pretrained(started, **options)

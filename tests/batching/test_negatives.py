@@ -73,6 +73,33 @@ def test_what_does_not_fit_is_refused(
         cde.false_negatives(queries.astype(np.float32), documents.astype(np.float32))
 
 
+def test_vectors_of_few_bits_are_compared_as_floats() -> None:
+    """Products of int8 would overflow, and those of float16 tie."""
+    small = np.random.default_rng(0).integers(-99, 100, (2, 40, 3)).astype(np.int8)
+    half = (small[:, :, :2] / 99).astype(np.float16)
+    for queries, documents in (small, half):
+        exact = queries.astype(np.float32), documents.astype(np.float32)
+        assert (cde.false_negatives(queries, documents) == cde.false_negatives(*exact)).all()
+        mined = mine_hard_negatives(queries, documents, 2)
+        assert (mined == mine_hard_negatives(*exact, 2)).all()
+
+
+@pytest.mark.parametrize(
+    ("documents", "settings", "message"),
+    [
+        (np.eye(3)[:2], {}, "must both be"),
+        (np.full((3, 3), np.nan), {}, "not numbers"),
+        (np.eye(3), {"epsilon": np.nan}, "epsilon must be a finite number"),
+        (np.eye(3), {"count": -1}, "count must be 0 or more"),
+    ],
+)
+def test_what_nothing_can_be_mined_from_is_refused(
+    documents: np.ndarray, settings: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        mine_hard_negatives(np.eye(3), documents, **{"count": 1, **settings})
+
+
 def test_hard_negatives_are_the_nearest_that_are_not_false() -> None:
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(60, 8)).astype(np.float32)

@@ -41,6 +41,13 @@ def test_every_task_is_scored_by_mteb_and_has_texts_to_draw_from(task: Any) -> N
         assert len(task_texts(task, "test", subset)) >= 10
 
 
+def test_tasks_that_a_ranker_cannot_do_are_no_empty_table(capsys: Any) -> None:
+    assert main(["mteb", "--model", "bm25", "--tasks", "DocstringSTS"]) == 2
+    assert "bm25 ranks without vectors, and nothing is searched in DocstringSTS" in (
+        capsys.readouterr().err
+    )
+
+
 def test_an_unloaded_task_makes_the_same_texts_again() -> None:
     first, second = (offline_tasks(["DocstringModuleClustering"], share=0.1)[0] for _ in range(2))
     assert task_texts(first, "test") == task_texts(second, "test")

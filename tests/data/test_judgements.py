@@ -63,6 +63,8 @@ def test_every_form_gives_the_same_judgements(form: str, tmp_path: Path) -> None
         (FRAME[["query"]], "row 0: judgements are query, document and grade"),
         ({"q": [1, 2]}, "qrels of the query 'q' must be"),
         ({"q": {"gone"}}, "q → gone"),
+        ({7: {"d1": 1}}, "ids of qrels must be strings; item 0 is of type int"),
+        ({"q": {1: 1}}, "ids of qrels must be strings; item 1 is of type int"),
     ],
 )
 def test_what_is_no_judgement_is_refused(form: Any, message: str, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ import cde
 import cde.models.encoder
 from cde.models import BiEncoder, ContextualEncoder
 from cde.surrogate import minilm_folder
+from cde.training import build_model
 from cde_studies.dwell.encoder_decoder import EncoderDecoder
 
 
@@ -229,6 +230,29 @@ def test_more_layers_than_there_are_and_fewer_than_none_are_refused(layers: int)
         BiEncoder.from_backbone("minilm", layers)
     with pytest.raises(ValueError, match=message):
         ContextualEncoder.from_backbone("minilm", first_stage_layers=layers)
+
+
+def test_layers_may_be_a_number_of_any_library_and_nothing_else(tmp_path: Path) -> None:
+    folder = backbone_folder(tmp_path, "bert")
+    for one in (np.int64(1), 1.0):
+        assert BiEncoder.from_backbone(folder, one).backbone.config.num_hidden_layers == 1
+    for bad in ("1", True, 1.5):
+        with pytest.raises(ValueError, match="layers must be a whole number"):
+            BiEncoder.from_backbone(folder, bad)
+
+
+def test_minilm_is_the_one_that_is_built_in_whatever_folder_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key of a run has no weights of what is built in."""
+    monkeypatch.chdir(tmp_path)
+    backbone_folder(Path("minilm"), "bert")
+    assert BiEncoder.from_backbone("minilm", 0).dim == 384
+    assert BiEncoder.from_backbone(Path("minilm"), 0).dim == 32
+    bi_encoder().save_pretrained("minilm")
+    config = cde.TrainConfig(architecture="bi-encoder", layers=0)
+    assert build_model(config).dim == 384
+    assert BiEncoder.from_pretrained("minilm").dim == 32
 
 
 def test_an_interrupted_save_leaves_the_old_model(

@@ -60,9 +60,10 @@ def test_a_run_that_is_read_ranks_and_scores_as_when_it_was_written(
     """Scores that differ in the last digit, ties and unicode ids come back as they were."""
     ids = ["d1", "däß", "d3"]
     made = Run({"q": dict(zip(ids, [1 / 3, 1 / 3, np.nextafter(1 / 3, 1)], strict=True))}, "a b")
-    made.write(tmp_path / "run")
+    for name in ("run", "run.gz"):
+        made.write(tmp_path / name)
+        assert Run.read(tmp_path / name).rankings == made.rankings
     assert (tmp_path / "run").read_text().splitlines()[0].split()[1:4] == ["Q0", "däß", "1"]
-    assert Run.read(tmp_path / "run").rankings == made.rankings
     reference = rank(cde.BM25(), collection, 60)
     Run(reference).write(tmp_path / "bm25.run")
     expected = score_queries(reference, collection, ("ndcg@10", "map@60"))
@@ -90,6 +91,8 @@ def test_a_run_of_no_query_is_refused_instead_of_scored_nought(tmp_path: Path) -
         cde.compare(tmp_path / "empty.run", {"q": {"d": 1.0}}, {"q": {"d": 1}, "r": {"d": 1}})
     with pytest.raises(ValueError, match="ranks no query"):
         cde.compare({}, {"q": {"d": 1.0}}, {"q": {"d": 1}, "r": {"d": 1}})
+    with pytest.raises(TypeError, match=r"document ids → scores; of 'q' there is \['d'\]"):
+        cde.compare({"q": ["d"]}, {"q": {"d": 1.0}}, {"q": {"d": 1}, "r": {"d": 1}})
 
 
 def test_an_id_with_a_blank_is_not_written(tmp_path: Path) -> None:

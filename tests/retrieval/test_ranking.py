@@ -72,6 +72,11 @@ def test_the_block_size_does_not_change_which_scores_are_found_among_ties(
     assert all(len(set(row)) == len(row) for row in positions.tolist())
 
 
+def test_vectors_that_run_backwards_are_searched_in_their_order() -> None:
+    asked, held = unit((3, 4), 0)[::-1], unit((9, 4), 1)[::-2]
+    assert (search(asked, held, 2)[1] == search(asked.copy(), held.copy(), 2)[1]).all()
+
+
 def test_searching_nothing_or_for_nothing_has_the_right_shape() -> None:
     some, none = unit((3, 4), 0), np.zeros((0, 4), np.float32)
     assert [array.shape for array in search(none, some, 2)] == [(0, 2), (0, 2)]

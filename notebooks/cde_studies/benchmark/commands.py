@@ -70,6 +70,9 @@ def run(options: argparse.Namespace) -> int:
     folder = options.out or cache_folder("mteb")
     contexts = options.context or [None]
     rows = evaluate_tasks(encoder, name, tasks, contexts, options.draws, folder=folder)
+    if rows.empty:
+        names = ", ".join(task.metadata.name for task in tasks)
+        raise ValueError(f"{name} ranks without vectors, and nothing is searched in {names}")
     print(scores_by_task(rows).round(_SHOWN).to_string(index=False))
     print(f"results in mteb's format: {Path(folder) / 'results'}")
     return 0

@@ -56,7 +56,12 @@ def _stack(drawing: Figure, panels: Sequence[Axes], rows: Collection[Axes]) -> N
         each = min(each, max(_PANEL, _PANELS / len(panels)))
     is_row = max(grid.ncols for grid in grids) > 1
     shown = [_names(axis) if axis in rows else [] for axis in panels]
-    heights = [_name_above(axis, names) or each for axis, names in zip(panels, shown, strict=True)]
+    wide = [axis.get_position().width for axis in panels]  # a panel that was wider is higher
+    each_of = [each * len(panels) * one / sum(wide) for one in wide]
+    heights = [
+        _name_above(axis, names) or one
+        for axis, names, one in zip(panels, shown, each_of, strict=True)
+    ]
     below = GridSpec(len(panels), 1, figure=drawing, height_ratios=heights)
     for place, axis in enumerate(panels):
         axis.set_subplotspec(below[place])

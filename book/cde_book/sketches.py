@@ -92,7 +92,7 @@ def attention_pairs(axis: Axes, seen: NDArray[np.bool_], context: int) -> None:
         axis.add_patch(Rectangle((column, row), 0.86, 0.86, color=colour, lw=0))
     middles = [context / 2, context + (tokens - context) / 2]
     axis.set_xticks(middles, ["context", "text"])
-    axis.set_yticks(middles, ["context", "text"], rotation=90, va="center")
+    axis.set_yticks(middles, ["context", "text"])
     axis.set(xlim=(-0.3, tokens + 0.2), ylim=(tokens + 0.2, -0.3), aspect="equal")
     axis.set_xlabel("may be attended to")
     axis.grid(False)

@@ -130,14 +130,15 @@ by_place = {
 with plots.figure(1, 2, width=7.8, height=3.5) as (drawing, axes):
     charts.curves(axes[0], by_place)
     axes[0].set(xlabel="place of the passage", ylabel="NDCG@10")
-    axes[0].legend(title="passages of training", loc="best")
+    above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
+    axes[0].legend(title="passages of training", **above)
     leans = {name: {share: of(arm, "lean", name) for arm, share in DOSES.items()} for name in NAMES}
     of_name = {name: pd.DataFrame(values).mean().dropna() for name, values in leans.items()}
     charts.curves(axes[1], of_name)
     charts.reference(axes[1], y=0)
     axes[1].set_xlabel("share of training passages that come first")
     axes[1].set_ylabel("NDCG@10, beginning minus end")
-    axes[1].legend(loc="best")
+    axes[1].legend(**above)
 plots.show(
     drawing,
     caption=f"Left: retrieval on {MAIN} with the passage moved, after training with passages at "

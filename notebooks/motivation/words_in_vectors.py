@@ -100,7 +100,7 @@ with plots.figure(width=6.4, height=3) as (drawing, axis):
 plots.show(
     drawing,
     caption="How well three guesses agree with how common words are in an unseen manual, by the "
-    "size of the sample. Intervals are over manuals.",
+    "size of the sample. Bands are 95 % intervals over manuals.",
     data=charts.interval_table(by_size, ["guess", "documents"], "rank correlation"),
     answers="CDE §4.2",
     lead=True,

@@ -198,7 +198,7 @@ with plots.figure(1, 2, width=7.8, height=3.3, sharey=True) as (drawing, axes):
     axes[1].set_xticks(scores.columns)
     axes[1].set_xlabel("hard negatives per query")
     for axis in axes:
-        axis.legend(loc="best")
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 measured = {"by epochs": by_epochs.rows, "by hard negatives": by_negatives.rows}
 rows = pd.concat(measured, names=["arms"]).groupby(["arms", "arm", "seed"], sort=False)
 plots.show(

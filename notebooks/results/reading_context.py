@@ -303,7 +303,7 @@ with plots.figure(1, len(ARMS), width=7.4, height=2.8, sharex=True) as (drawing,
         charts.points(axis, dots, markersize=3)
         axis.set(title=arm, xlabel="BM25, points")
     axes[0].set_ylabel("encoder, points")
-    axes[0].legend(loc="best")
+    drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 plots.show(
     drawing,
     caption="Scores of an encoder with each corpus as context, and of BM25 with the document "

@@ -170,8 +170,9 @@ last = {of: one.rows["step"].max() for of, one in runs.items()}
 first = {of: one.rows["step"].min() for of, one in runs.items()}
 plots.show(
     drawing,
-    caption=f"Quality during training, profile {lead}; bands are from least to greatest "
-    "run. In the paper's figure the order, from lowest to highest, is: mixed, mixed and large, one source, one source and large.",
+    caption=f"Quality during training, profile {lead}; bands are from the least to the greatest "
+    "run. In the paper's figure the order, from lowest to highest, is: mixed, mixed and large, one "
+    "source, one source and large.",
     data=runs[lead].rows.groupby(["arm", "seed", "step"], sort=False)["ndcg"].mean().reset_index(),
     answers="Clustering Fig. 1",
     lead=True,

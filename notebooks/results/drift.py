@@ -179,7 +179,9 @@ with plots.figure(1, len(CASES), width=7.8, height=3.0, sharey=True) as (drawing
 last = max(settings.shares)
 plots.show(
     drawing,
-    caption="What an index loses if it is not embedded again when its corpus changes.",
+    caption="What an index loses if it is not embedded again when its corpus changes. Stale: every "
+    "vector is from before; mixed: old documents keep their vectors. Small points are seeds and "
+    "corpora.",
     data=every.groupby(["case", "way", "share"], sort=False)[["loss", "ndcg"]].mean().reset_index(),
     answers="CDE §4.2",
     lead=True,

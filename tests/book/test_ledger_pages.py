@@ -52,7 +52,7 @@ def page(monkeypatch: pytest.MonkeyPatch) -> BeautifulSoup:
         return SimpleNamespace(measurements=rows)
 
     monkeypatch.setattr(ledger_pages, "load_execution", load)
-    return BeautifulSoup(claims_page("laptop", ROOT), "html.parser")
+    return BeautifulSoup(claims_page("laptop", judged("laptop", ROOT)), "html.parser")
 
 
 def rows(page: BeautifulSoup) -> dict[str, Tag]:

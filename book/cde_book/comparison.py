@@ -7,7 +7,6 @@ its words may name the very settings that differ.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from cde_book.chapters import Chapter, find_chapter
 from cde_book.checkout import project_root
 from cde_book.execution import Execution, load_execution, parsed_execution
 from cde_book.ledger import ledger
-from cde_book.parameters import declared_parameters
 from cde_book.verdicts import Measurement, decide, from_rows
 
 
@@ -47,46 +45,25 @@ def read_run(place: str, profile: str = "laptop") -> Execution:
 
 
 def _told_by(path: Path) -> Execution:
-    """The log of a page that another tool has run, from what its own cells tell of the run."""
+    """The log of a page that another tool has run, from what its last cell has handed over."""
     import nbformat
 
     from cde_book.page import MIME
 
-    notebook = nbformat.read(path, as_version=4)
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    outputs = [one for cell in nbformat.read(path, 4).cells for one in cell.get("outputs", [])]
     handed = [output.data[MIME] for output in outputs if MIME in output.get("data", {})]
-    source = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-    name = re.search(r"page\.provenance\(\s*[\"'](\w+)", source)
-    if not handed or name is None:
+    if not handed or "run" not in handed[-1]:
         raise ValueError(
             f"{path} tells of no run, and has no log beside it: only a page of the book that has "
             "run to its last cell can be compared"
         )
-    texts = "\n".join(str(output.get("data", {}).get("text/plain", "")) for output in outputs)
-    commit = re.search(r"^commit: (\w+)", texts, re.MULTILINE)
-    ran = notebook.metadata.get("papermill", {})
-    tagged = [one for one in notebook.cells if "parameters" in one.metadata.get("tags", [])]
-    declared = declared_parameters("\n".join(cell.source for cell in tagged), str(path))
-    # those that are not left to the profile
-    parameters = {one.name: one.default for one in declared.values() if one.default is not None}
-    parameters |= dict(ran.get("parameters", {}))
-    return Execution(
-        chapter=name[1],
-        profile=str(parameters.get("profile", "")),
-        parameters=parameters,
-        started=str(ran.get("start_time", "")),
-        seconds=float(ran.get("duration") or 0),
-        commit=commit[1] if commit else "",
-        dirty="with uncommitted changes" in texts,
-        notebook="",
-        lock="",
-        **{key: handed[-1][key] for key in ("answer", "data", "device", "measurements")},
-    )
+    kept = {key: handed[-1][key] for key in ("answer", "data", "device", "measurements")}
+    return Execution(notebook="", lock="", **handed[-1]["run"], **kept)
 
 
-def runs_of(chapter: Chapter, root: Path | None = None) -> list[Execution]:
+def runs_of(chapter: Chapter) -> list[Execution]:
     """A chapter's runs that have ended well here, of the book or beside it, the latest first."""
-    book = (root or project_root()) / "book"
+    book = project_root() / "book"
     logs = []
     for path in [
         *book.glob(f"executed/raw/*/{chapter.name}.json"),

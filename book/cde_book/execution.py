@@ -365,7 +365,7 @@ def _fill(log: Execution, notebook: NotebookNode, modules: Mapping[str, str], ro
             report = output.get("data", {}).get(MIME)
             if report is None:
                 continue
-            for name in report.keys() - {"modules", "asked", "records"}:
+            for name in report.keys() - {"run", "modules", "asked", "records"}:
                 setattr(log, name, report[name])
             log.modules = {module: modules.get(module, "missing") for module in report["modules"]}
             log.sources = {name: _source_key(name) for name in report["asked"]}

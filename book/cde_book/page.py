@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -255,6 +256,7 @@ def provenance(chapter: str) -> Any:
     """How to run the chapter again, and where this run's numbers come from, for the last cell: so a
     notebook that any tool has run tells of itself.
     """
+    account.chapter = chapter
     head, dirty = commit()
     seconds = time.time() - account.begun
     versions = {"Python": platform.python_version(), **libraries()}
@@ -301,7 +303,17 @@ def imported_modules() -> list[str]:
 
 def finish() -> None:
     """Hand over to the runner, which adds this as a last cell, what the page has used and found."""
+    head, dirty = commit()
     report = {
+        "run": {  # what the runner knows, for where there is none
+            "chapter": account.chapter,
+            "profile": account.profile,
+            "parameters": account.given,
+            "started": datetime.fromtimestamp(account.begun, UTC).isoformat(timespec="seconds"),
+            "seconds": round(time.time() - account.begun, 1),
+            "commit": head,
+            "dirty": dirty,
+        },
         "answer": account.answer,
         "measurements": [asdict(one) for one in account.measured],
         "modules": imported_modules(),

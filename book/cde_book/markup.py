@@ -61,7 +61,7 @@ def _style(verdict: str) -> str:
 
 
 def inert(markdown: str) -> str:
-    """Markdown whose HTML is shown as text: outside of code, or everywhere if that is not enough."""
+    """Markdown whose HTML is shown as text: outside of code, or if need be everywhere."""
     mended = _CODE_OR_TAG.sub(lambda found: found[0] if found[1] else "&lt;", markdown)
     every = (one for block in _MARKDOWN.parse(mended) for one in (block, *(block.children or ())))
     is_obeyed = any(one.type in ("html_block", "html_inline") for one in every)

@@ -107,7 +107,7 @@ def test_an_edited_module_runs_exactly_the_chapters_that_use_it(toy: ToyBook) ->
 
 def test_parameters_are_checked_before_anything_runs(toy: ToyBook) -> None:
     refused = {
-        ("-p", "sead", "3"): "did you mean seed?",
+        ("-p", "sead", "3"): "there is no parameter sead (seed?)",
         ("-p", "seed", "three"): "parameter seed must be a whole number; it is 'three'",
         ("--record", "toy"): "a record's profile and name, such as laptop/table1-arms",
         ("--fresh", "--record"): "not allowed with argument --fresh",

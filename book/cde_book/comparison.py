@@ -94,21 +94,17 @@ def compared(runs: Mapping[str, Execution]) -> tuple[pd.DataFrame, pd.DataFrame]
     facts = pd.DataFrame({name: pd.Series(_facts(log)) for name, log in runs.items()}).fillna("")
     differing = facts[facts.ne(facts.iloc[:, 0], axis=0).any(axis=1)]
     places = {name: numbered(log) for name, log in runs.items()}
-    labels: list[str] = []
-    rows: list[dict[str, str]] = []
+    lines: list[tuple[str, dict[str, str]]] = []
     for claim in dict.fromkeys(claim for of in places.values() for claim, _ in of):
-        labels.append(claim)
-        rows.append(
-            {name: str(decide(ledger()[claim], of.values())) for name, of in places.items()}
-        )
+        decided = {name: decide(ledger()[claim], of.values()) for name, of in places.items()}
+        lines.append((claim, {name: str(verdict) for name, verdict in decided.items()}))
         most = max(sum(one == claim for one, _ in of) for of in places.values())
         for place in range(most):
-            of_run = {name: of.get((claim, place)) for name, of in places.items()}
-            words = next(one.what for one in of_run.values() if one is not None)
-            labels.append(f"  {place + 1}. {words}")
-            shown = {name: str(one.interval) if one else "" for name, one in of_run.items()}
-            rows.append(shown)
-    return differing, pd.DataFrame(rows, index=labels, columns=list(runs))
+            made = {name: of[claim, place] for name, of in places.items() if (claim, place) in of}
+            words = f"  {place + 1}. {next(iter(made.values())).what}"
+            lines.append((words, {name: str(one.interval) for name, one in made.items()}))
+    labels, rows = zip(*lines, strict=True) if lines else ((), ())
+    return differing, pd.DataFrame(rows, labels, columns=list(runs)).fillna("")
 
 
 def _facts(log: Execution) -> dict[str, str]:

@@ -30,6 +30,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from joblib import cpu_count
+
 from cde.provenance import commit, libraries
 from cde.storage import atomic_path, content_hash, digest_of, temporary_folder, unsigned, write_json
 from cde_book.chapters import Chapter
@@ -380,11 +382,7 @@ def tell_of_failure(chapter: str, error: str) -> None:
 
 def usual_jobs(profile: str) -> int:
     """How many chapters at once, unless the user says otherwise; a GPU takes one."""
-    return 1 if profile in ("gpu", "paper") else min(2, _cores())
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if profile in ("gpu", "paper") else min(2, cpu_count())
 
 
 def execute_all(
@@ -406,7 +404,7 @@ def execute_all(
     fork = len(due) >= _MANY and hasattr(os, "fork") and not Path("/dev/nvidiactl").exists()
     # each kernel's share; the process that is forked heeds what it starts with
     if profile == "smoke" or jobs > 1:
-        share = _IN_MINIATURE if profile == "smoke" else str(max(1, _cores() // jobs))
+        share = _IN_MINIATURE if profile == "smoke" else str(max(1, cpu_count() // jobs))
         os.environ.setdefault("OMP_NUM_THREADS", share)
 
     def one(item: tuple[Chapter, str]) -> tuple[str, str]:

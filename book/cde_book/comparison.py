@@ -58,7 +58,7 @@ def _told_by(path: Path) -> Execution:
             "run to its last cell can be compared"
         )
     kept = {key: handed[-1][key] for key in ("answer", "data", "device", "measurements")}
-    return Execution(notebook="", lock="", **handed[-1]["run"], **kept)
+    return Execution(**handed[-1]["run"], **kept)
 
 
 def runs_of(chapter: Chapter) -> list[Execution]:

@@ -55,13 +55,13 @@ class Execution:
 
     chapter: str
     profile: str
-    parameters: dict[str, Any]
-    started: str
-    seconds: float
-    commit: str
-    dirty: bool
-    notebook: str
-    lock: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    started: str = ""
+    seconds: float = 0.0
+    commit: str = ""
+    dirty: bool = False
+    notebook: str = ""
+    lock: str = ""
     claims: str = ""
     without_records: bool = False
     modules: dict[str, str] = field(default_factory=dict)
@@ -177,7 +177,6 @@ def execute(
         profile=str(given.get("profile", chapter.parameters["profile"].default)),
         parameters=given,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=0,
         commit=head,
         dirty=dirty,
         notebook=content_hash([chapter.source]),

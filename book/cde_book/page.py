@@ -205,23 +205,20 @@ def changed_fields(config: Any) -> str:
 
 def claims_under_test(chapter: str) -> Any:
     """The ledger's claims that a chapter measures, with the paper's value and the rule."""
-    under_test = [claim for claim in ledger().values() if claim.chapter == chapter]
-    rows = [
-        {
-            "claim": claim.wording,
-            "where": claim.place,
-            "the paper's value": claim.paper_value,
-            "decided by": claim.test,
-        }
-        for claim in under_test
-    ]
-    shown = plots.table(pd.DataFrame(rows))
-    of_paper = sum(claim.paper != "ours" for claim in under_test)
-    one_kind = {0: "of our own", len(rows): "of the paper"}
-    whose = one_kind.get(of_paper, "of the paper and of our own")
-    s = "s" if len(rows) > 1 else ""
-    title = f"{len(rows)} claim{s} {whose} under test, and the rule{s} for the verdict"
-    return folded(title, shown)
+    own = [claim for claim in ledger().values() if claim.chapter == chapter]
+    rows = {
+        "claim": [claim.wording for claim in own],
+        "where": [claim.place for claim in own],
+        "the paper's value": [claim.paper_value for claim in own],
+        "decided by": [claim.test for claim in own],
+    }
+    of_paper = {claim.paper != "ours" for claim in own}
+    whose = " and ".join(
+        ["of the paper"] * (True in of_paper) + ["of our own"] * (False in of_paper)
+    )
+    s = "s" * (len(own) > 1)
+    title = f"{len(own)} claim{s} {whose} under test, and the rule{s} for the verdict"
+    return folded(title, plots.table(pd.DataFrame(rows)))
 
 
 #: a role and mathematics, which MyST would look up or set; and what stands in a code span

@@ -29,7 +29,7 @@ def run(
         for claim, what, x in numbers
     ]
     settings = {"seed": seed, "profile": "laptop"}
-    log = Execution(chapter, "laptop", settings, "today", 3.0, "abc", False, "", "", device="CPU")
+    log = Execution(chapter, "laptop", settings, seconds=3.0, commit="abc", device="CPU")
     return replace(log, measurements=json.loads(json.dumps(entries)))
 
 

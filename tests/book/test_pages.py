@@ -33,7 +33,7 @@ def test_a_hostile_wording_is_escaped_in_the_table_of_claims() -> None:
 @pytest.mark.parametrize("fence", ["", "```", "````", "`````", "`" * 9])
 def test_a_hostile_error_stays_within_the_box_of_the_failure(fence: str) -> None:
     error = f"cell 3: ValueError: {HOSTILE}\n{fence}\n{HOSTILE}"
-    log = Execution("toy", "smoke", {}, "today", 1, "", False, "", "", error=error)
+    log = Execution("toy", "smoke", error=error)
     markdown = MarkdownIt("commonmark")
     (box,) = markdown.parse(render("failure.md.j2", log=log))
     assert box.info == "{danger}"
@@ -118,7 +118,7 @@ def test_a_verdict_that_the_correction_undoes_is_marked_below_the_answer(
     chapter = find_chapter("headroom")
     claim = next(one for one in ledger().values() if one.chapter == chapter.name)
     entry = Judged(claim, Verdict("holds", "", "laptop"), [], [chapter], discovery)
-    log = Execution(chapter.name, "laptop", {}, "", 0.0, "", False, "", "", answer="Yes.")
+    log = Execution(chapter.name, "laptop", answer="Yes.")
     raw = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Title")])
     own = [entry] if entry.is_fragile else []
     page = chapter_notebook(chapter, raw, log, own).cells[0].source

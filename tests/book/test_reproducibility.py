@@ -20,9 +20,8 @@ ROOT = project_root()
 
 
 def log(seconds: float, data: dict[str, str], device: str = "a machine") -> Execution:
-    return Execution(
-        "toy", "laptop", {}, "today", seconds, "c0ffee00", True, "", "", data=data, device=device
-    )
+    of: dict[str, Any] = {"data": data, "device": device, "commit": "c0ffee00", "dirty": True}
+    return Execution("toy", "laptop", seconds=seconds, **of)
 
 
 LOGS = [

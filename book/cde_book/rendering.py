@@ -14,7 +14,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from cde.storage import content_hash
-from cde_book.checkout import project_root
 from cde_book.reference import read_reference, reference_files
 from cde_book.thumbnails import FOLDER
 
@@ -43,9 +42,8 @@ def _inputs_key(root: Path) -> str:
     )
 
 
-def render(root: Path | None = None) -> Path:
+def render(root: Path) -> Path:
     """Render the book, unless nothing that it is made of has changed."""
-    root = root or project_root()
     index = root / "book" / "_build" / "html" / "index.html"
     stamp = root / "book" / "_build" / ".inputs"
     key = _inputs_key(root)

@@ -107,7 +107,9 @@ def recorded(
 def rows_of_record(name: str, profile: str) -> Recorded | None:
     """A record of another chapter, whatever its settings; None where there is none."""
     record = _looked_for(_path(profile, name))
-    return record and Recorded(_renamed(record["rows"], record), settings=record["settings"])
+    if record is None:
+        return None
+    return Recorded(_renamed(record["rows"], record), settings=record["settings"])
 
 
 def records_and_differences(name: str, settings: Mapping[str, Any]) -> str:
@@ -187,9 +189,9 @@ def _usable(path: Path, settings: dict[str, Any] | None, mode: RunMode) -> dict[
 
 def _read(path: Path, settings: dict[str, Any] | None, mode: RunMode) -> Recorded | None:
     record = _usable(path, settings, mode)
-    return record and Recorded(
-        _renamed(record["rows"], record), _note(path, record), record["settings"]
-    )
+    if record is None:
+        return None
+    return Recorded(_renamed(record["rows"], record), _note(path, record), record["settings"])
 
 
 def _renamed(rows: list[dict[str, Any]], record: dict[str, Any]) -> pd.DataFrame:

@@ -64,7 +64,8 @@ def figures_of(notebook: Mapping[str, Any]) -> list[Figure]:
     found.sort(key=lambda one: "cde-lead" not in one["classes"].split())
     return [
         Figure(
-            *(of_address(one[theme]) for theme in THEMES),
+            light=of_address(one["light"]),
+            dark=of_address(one["dark"]),
             alt=html.unescape(one["alt"]),
             answers=" ".join(html.unescape(one["caption"]).split()).partition(" Answers ")[2],
         )

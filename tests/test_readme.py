@@ -159,6 +159,6 @@ def test_the_doctor_finds_this_machine_fit_and_names_what_is_not(
 def test_bad_input_is_one_line_and_status_2(capsys) -> None:
     assert main(["run", "headrom"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("cde run: no chapter is called 'headrom': did you mean headroom")
+    assert said.startswith("cde run: there is no chapter headrom (headroom?)")
     assert main(["run", "headroom", "--out", "page.html"]) == 2
     assert "--out must name a notebook" in capsys.readouterr().err

@@ -20,6 +20,7 @@ class Account:
     measured: list[Any] = field(default_factory=list)  # measurements of claims, in their order
     gates: dict[tuple[str, str], Any] = field(default_factory=dict)  # (scale, gate) → its reading
     answer: str = ""  # in Markdown
+    chapter: str = ""  # once the page has told its provenance
     profile: str = ""  # once the page's settings are made
     given: dict[str, Any] = field(default_factory=dict)  # parameters not left to the profile
     begun: float = field(default_factory=time.time)  # when the process began to count

@@ -7,10 +7,9 @@ running anything: a misspelt name or a wrong value is an error before the first 
 from __future__ import annotations
 
 import ast
-import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -71,12 +70,9 @@ class Chapter:
 
     def check_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Check given values against the chapter's parameters, by name and type."""
-        for name in values:
-            if name not in (known := self.parameters):
-                raise ValueError(
-                    f"chapter {self.name} has no parameter {name!r}: {_hint(name, known)}It has "
-                    f"{', '.join(known)}"
-                )
+        if strange := values.keys() - self.parameters.keys():
+            said = unknown(strange, self.parameters, "parameter")
+            raise ValueError(f"chapter {self.name}: {said}")
         checked = {name: self.parameters[name].check(value) for name, value in values.items()}
         for name, value in checked.items():
             if name.endswith("collections"):
@@ -138,12 +134,5 @@ def find_chapter(name: str, root: Path | None = None) -> Chapter:
     """The chapter of that name."""
     by_name = {chapter.name: chapter for chapter in chapters(root)}
     if name not in by_name:
-        raise ValueError(
-            f"no chapter is called {name!r}: {_hint(name, by_name)}There are {', '.join(by_name)}"
-        )
+        raise ValueError(unknown([name], by_name, "chapter"))
     return by_name[name]
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, known)
-    return f"did you mean {' or '.join(close)}? " if close else ""

@@ -14,31 +14,29 @@ is imported before it is needed: the parsers are part of every call of `cde`.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib
-import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import cde.cli
+from cde_book import commands
 from cde_book.run_mode import EVERY
 from cde_studies.benchmark import commands as mteb
 from cde_studies.profiles import PROFILES
 
 
-def add_parsers(commands: Any) -> None:
+def add_parsers(parsers: Any) -> None:
     """Add the book's commands to the parser of `cde`."""
-    _add_run(commands)
-    _add_book(commands)
-    ledger = commands.add_parser("claims", help="print each claim of the papers with its verdict")
+    _add_run(parsers)
+    _add_book(parsers)
+    ledger = parsers.add_parser("claims", help="print each claim of the papers with its verdict")
     ledger.add_argument("--json", action="store_true", help="as JSON, with every measurement")
     ledger.add_argument(
         "--profile", choices=PROFILES, help="whose measurements (default: the last built)"
     )
-    ledger.set_defaults(do=_later("cde_book.commands", "claims"))
-    compare = commands.add_parser("compare", help="two or more runs of a chapter, side by side")
+    ledger.set_defaults(do=commands.claims)
+    compare = parsers.add_parser("compare", help="two or more runs of a chapter, side by side")
     compare.add_argument(
         "runs",
         nargs="+",
@@ -47,13 +45,15 @@ def add_parsers(commands: Any) -> None:
         "its page",
     )
     compare.add_argument("--profile", choices=PROFILES, help="of the book's pages")
-    compare.set_defaults(do=_later("cde_book.commands", "compare"))
-    listed = commands.add_parser("list", help="list the chapters with their question and time")
-    listed.set_defaults(do=_later("cde_book.commands", "list_chapters"))
+    compare.set_defaults(do=commands.compare)
+    listed = parsers.add_parser("list", help="list the chapters with their question and time")
+    listed.set_defaults(do=commands.list_chapters)
 
 
-def _add_run(commands: Any) -> None:
-    run = commands.add_parser("run", help="execute one chapter with your own parameters")
+def _add_run(parsers: Any) -> None:
+    said = "execute one chapter with your own parameters"
+    run = parsers.add_parser("run", help=said, add_help=False)
+    run.add_argument("-h", "--help", action=_Help, nargs=0, help="CHAPTER --help: its parameters")
     run.add_argument("chapter", help="the file's stem, such as headroom")
     run.add_argument(
         "-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE")
@@ -85,12 +85,13 @@ def _add_run(commands: Any) -> None:
         action="store_true",
         help="with --record PROFILE/NAME: add these seeds to those that the record has",
     )
-    run.set_defaults(do=_later("cde_book.commands", "run"))
-    run.parse_known_args = _with_chapters_help(run.parse_known_args)
+    run.set_defaults(do=commands.run)
+    parse = run.parse_known_args
+    run.parse_known_args = lambda given, namespace=None: parse(_separated(given), namespace)
 
 
-def _add_book(commands: Any) -> None:
-    book = commands.add_parser("book", help="execute the stale chapters and render the book")
+def _add_book(parsers: Any) -> None:
+    book = parsers.add_parser("book", help="execute the stale chapters and render the book")
     book.add_argument("--profile", choices=PROFILES, default="laptop")
     book.add_argument(
         "--only", action="append", default=[], metavar="CHAPTER", help="only this one"
@@ -107,32 +108,16 @@ def _add_book(commands: Any) -> None:
         help="chapters at once, each with its share of the threads (default: 2 where there are two "
         "cores, 1 on a GPU)",
     )
-    book.set_defaults(do=_later("cde_book.commands", "book"))
+    book.set_defaults(do=commands.book)
 
 
-def _later(module: str, name: str) -> Callable[[argparse.Namespace], int]:
-    """A function of another module, which is imported when it is called."""
-    return lambda options: int(getattr(importlib.import_module(module), name)(options))
+class _Help(argparse.Action):
+    """`--help`, which tells of a chapter whose name stands before it."""
 
-
-def _with_chapters_help(parse: Callable[..., Any]) -> Callable[..., Any]:
-    """`-p name=value` is read as `-p name value`, and `--help` tells of the chapter named."""
-
-    def parsed(arguments: Sequence[str], namespace: Any = None) -> Any:
-        given = _separated(arguments)
-        asked = [one for one in given if one not in ("-h", "--help")]
-        if len(asked) < len(given):
-            chapter = ""
-            with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
-                chapter = str(parse(asked, None)[0].chapter)
-            if chapter:
-                from cde_book.commands import describe_chapter
-
-                print(describe_chapter(chapter))
-                raise SystemExit(0)
-        return parse(given, namespace)
-
-    return parsed
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, *_: Any) -> None:
+        chapter = namespace.chapter
+        print(commands.describe_chapter(chapter) if chapter else parser.format_help())
+        parser.exit()
 
 
 def _separated(arguments: Sequence[str]) -> list[str]:

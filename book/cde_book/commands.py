@@ -139,7 +139,7 @@ def _claim_row(entry: Judged) -> dict[str, object]:
     }
 
 
-def list_chapters(_: argparse.Namespace | None = None) -> int:
+def list_chapters(_: argparse.Namespace) -> int:
     """Print every chapter: its name, its question, and how long its last run took."""
     from cde_book.execution import load_execution
 

@@ -7,7 +7,6 @@ its words may name the very settings that differ.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from cde_book.chapters import Chapter, find_chapter
 from cde_book.checkout import project_root
 from cde_book.execution import Execution, load_execution, parsed_execution
 from cde_book.ledger import ledger
-from cde_book.parameters import declared_parameters
 from cde_book.verdicts import Measurement, decide, from_rows
 
 
@@ -47,46 +45,25 @@ def read_run(place: str, profile: str = "laptop") -> Execution:
 
 
 def _told_by(path: Path) -> Execution:
-    """The log of a page that another tool has run, from what its own cells tell of the run."""
+    """The log of a page that another tool has run, from what its last cell has handed over."""
     import nbformat
 
     from cde_book.page import MIME
 
-    notebook = nbformat.read(path, as_version=4)
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    outputs = [one for cell in nbformat.read(path, 4).cells for one in cell.get("outputs", [])]
     handed = [output.data[MIME] for output in outputs if MIME in output.get("data", {})]
-    source = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-    name = re.search(r"page\.provenance\(\s*[\"'](\w+)", source)
-    if not handed or name is None:
+    if not handed or "run" not in handed[-1]:
         raise ValueError(
             f"{path} tells of no run, and has no log beside it: only a page of the book that has "
             "run to its last cell can be compared"
         )
-    texts = "\n".join(str(output.get("data", {}).get("text/plain", "")) for output in outputs)
-    commit = re.search(r"^commit: (\w+)", texts, re.MULTILINE)
-    ran = notebook.metadata.get("papermill", {})
-    tagged = [one for one in notebook.cells if "parameters" in one.metadata.get("tags", [])]
-    declared = declared_parameters("\n".join(cell.source for cell in tagged), str(path))
-    # those that are not left to the profile
-    parameters = {one.name: one.default for one in declared.values() if one.default is not None}
-    parameters |= dict(ran.get("parameters", {}))
-    return Execution(
-        chapter=name[1],
-        profile=str(parameters.get("profile", "")),
-        parameters=parameters,
-        started=str(ran.get("start_time", "")),
-        seconds=float(ran.get("duration") or 0),
-        commit=commit[1] if commit else "",
-        dirty="with uncommitted changes" in texts,
-        notebook="",
-        lock="",
-        **{key: handed[-1][key] for key in ("answer", "data", "device", "measurements")},
-    )
+    kept = {key: handed[-1][key] for key in ("answer", "data", "device", "measurements")}
+    return Execution(**handed[-1]["run"], **kept)
 
 
-def runs_of(chapter: Chapter, root: Path | None = None) -> list[Execution]:
+def runs_of(chapter: Chapter) -> list[Execution]:
     """A chapter's runs that have ended well here, of the book or beside it, the latest first."""
-    book = (root or project_root()) / "book"
+    book = project_root() / "book"
     logs = []
     for path in [
         *book.glob(f"executed/raw/*/{chapter.name}.json"),
@@ -117,21 +94,17 @@ def compared(runs: Mapping[str, Execution]) -> tuple[pd.DataFrame, pd.DataFrame]
     facts = pd.DataFrame({name: pd.Series(_facts(log)) for name, log in runs.items()}).fillna("")
     differing = facts[facts.ne(facts.iloc[:, 0], axis=0).any(axis=1)]
     places = {name: numbered(log) for name, log in runs.items()}
-    labels: list[str] = []
-    rows: list[dict[str, str]] = []
+    lines: list[tuple[str, dict[str, str]]] = []
     for claim in dict.fromkeys(claim for of in places.values() for claim, _ in of):
-        labels.append(claim)
-        rows.append(
-            {name: str(decide(ledger()[claim], of.values())) for name, of in places.items()}
-        )
+        decided = {name: decide(ledger()[claim], of.values()) for name, of in places.items()}
+        lines.append((claim, {name: str(verdict) for name, verdict in decided.items()}))
         most = max(sum(one == claim for one, _ in of) for of in places.values())
         for place in range(most):
-            of_run = {name: of.get((claim, place)) for name, of in places.items()}
-            words = next(one.what for one in of_run.values() if one is not None)
-            labels.append(f"  {place + 1}. {words}")
-            shown = {name: str(one.interval) if one else "" for name, one in of_run.items()}
-            rows.append(shown)
-    return differing, pd.DataFrame(rows, index=labels, columns=list(runs))
+            made = {name: of[claim, place] for name, of in places.items() if (claim, place) in of}
+            words = f"  {place + 1}. {next(iter(made.values())).what}"
+            lines.append((words, {name: str(one.interval) for name, one in made.items()}))
+    labels, rows = zip(*lines, strict=True) if lines else ((), ())
+    return differing, pd.DataFrame(rows, labels, columns=list(runs)).fillna("")
 
 
 def _facts(log: Execution) -> dict[str, str]:

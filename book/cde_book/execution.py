@@ -30,6 +30,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from joblib import cpu_count
+
 from cde.provenance import commit, libraries
 from cde.storage import atomic_path, content_hash, digest_of, temporary_folder, unsigned, write_json
 from cde_book.chapters import Chapter
@@ -53,13 +55,13 @@ class Execution:
 
     chapter: str
     profile: str
-    parameters: dict[str, Any]
-    started: str
-    seconds: float
-    commit: str
-    dirty: bool
-    notebook: str
-    lock: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    started: str = ""
+    seconds: float = 0.0
+    commit: str = ""
+    dirty: bool = False
+    notebook: str = ""
+    lock: str = ""
     claims: str = ""
     without_records: bool = False
     modules: dict[str, str] = field(default_factory=dict)
@@ -175,7 +177,6 @@ def execute(
         profile=str(given.get("profile", chapter.parameters["profile"].default)),
         parameters=given,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=0,
         commit=head,
         dirty=dirty,
         notebook=content_hash([chapter.source]),
@@ -365,7 +366,7 @@ def _fill(log: Execution, notebook: NotebookNode, modules: Mapping[str, str], ro
             report = output.get("data", {}).get(MIME)
             if report is None:
                 continue
-            for name in report.keys() - {"modules", "asked", "records"}:
+            for name in report.keys() - {"run", "modules", "asked", "records"}:
                 setattr(log, name, report[name])
             log.modules = {module: modules.get(module, "missing") for module in report["modules"]}
             log.sources = {name: _source_key(name) for name in report["asked"]}
@@ -380,11 +381,7 @@ def tell_of_failure(chapter: str, error: str) -> None:
 
 def usual_jobs(profile: str) -> int:
     """How many chapters at once, unless the user says otherwise; a GPU takes one."""
-    return 1 if profile in ("gpu", "paper") else min(2, _cores())
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if profile in ("gpu", "paper") else min(2, cpu_count())
 
 
 def execute_all(
@@ -406,7 +403,7 @@ def execute_all(
     fork = len(due) >= _MANY and hasattr(os, "fork") and not Path("/dev/nvidiactl").exists()
     # each kernel's share; the process that is forked heeds what it starts with
     if profile == "smoke" or jobs > 1:
-        share = _IN_MINIATURE if profile == "smoke" else str(max(1, _cores() // jobs))
+        share = _IN_MINIATURE if profile == "smoke" else str(max(1, cpu_count() // jobs))
         os.environ.setdefault("OMP_NUM_THREADS", share)
 
     def one(item: tuple[Chapter, str]) -> tuple[str, str]:

@@ -90,18 +90,16 @@ def show(readings: Sequence[Reading]) -> Any:
     """A folded table of gates: what must be true, what was measured, and whether it is passed."""
     lines = [
         {
-            "gate": gates()[one.gate].wording,
-            "measured": "not measured"
-            if one.value is None
-            else gates()[one.gate].amount(one.value),
-            "must exceed": f"{gates()[one.gate].above:,g}",
+            "gate": gate.wording,
+            "measured": "not measured" if one.value is None else gate.amount(one.value),
+            "must exceed": f"{gate.above:,g}",
             "passed": "yes" if one.passed else "no",
             "on": one.what,
         }
         for one in readings
+        for gate in [gates()[one.gate]]
     ]
-    shown = plots.table(pd.DataFrame(lines).set_index("gate"))
     passed = sum(one.passed for one in readings)
-    names = "; ".join(dict.fromkeys(gates()[one.gate].wording for one in readings))
+    names = "; ".join(dict.fromkeys(line["gate"] for line in lines))
     title = f"Gates, {passed} of {len(readings)} passed: {names}"
-    return folded(title, shown)
+    return folded(title, plots.table(pd.DataFrame(lines).set_index("gate")))

@@ -8,22 +8,21 @@ the verdicts at which its sentence is true; elsewhere the chapter's own answer s
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
+from typing import Any, NamedTuple
 
 import yaml
 
 from cde_book.chapters import Chapter, chapters
 from cde_book.execution import load_execution
 from cde_book.ledger import PAPERS, SHORT
-from cde_book.ledger_pages import Judged, judged
+from cde_book.ledger_pages import Judged, tally
 from cde_book.markup import render
 from cde_book.thumbnails import Figure
-from cde_book.verdicts import VERDICTS, order
+from cde_book.verdicts import order
 
 #: the end of a sentence: an abbreviation such as "Fig." goes on with a digit, not with a capital
 _END = re.compile(r"(?<=[.!?])(\*\*)?(?=\s+[*`\"(]*[A-Z`])")
@@ -57,37 +56,22 @@ def cards(
     made = {}
     for chapter in chapters(root):
         log = load_execution(chapter, profile, root)
-        tally = Counter(one.verdict.verdict for one in entries if chapter in one.chapters)
         made[chapter.name] = Card(
             chapter,
             first_sentence(log.answer) if log is not None and log.answer else "",
-            {name: tally[name] for name in VERDICTS if tally[name]},
+            tally(one for one in entries if chapter in one.chapters),
             next(iter(figures.get(chapter.name, ())), None),
         )
     return made
-
-
-def parts(root: Path) -> dict[str, list[str]]:
-    """The parts of the table of contents that have an opening page: its name → their chapters."""
-    contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    entries = [entry for part in contents.get("parts", []) for entry in part["chapters"]]
-    return {
-        Path(entry["file"]).name: [Path(one["file"]).name for one in entry.get("sections", [])]
-        for entry in entries
-        if Path(entry["file"]).parent == Path("book/parts")
-    }
 
 
 def opening_pages(
     shown: Mapping[str, Card], entries: Sequence[Judged], root: Path
 ) -> dict[str, str]:
     """What the opening pages include, by file name: chapters' cards, and questions' claims."""
-    pages = {
-        f"parts/{part}.md": render(
-            "opening.md.j2", cards=[shown[name] for name in names if name in shown]
-        )
-        for part, names in parts(root).items()
-    }
+    pages = {}
+    for part, some in groupby(shown.values(), key=lambda card: card.chapter.part):
+        pages[f"parts/{part}.md"] = render("opening.md.j2", cards=list(some))
     by_claim = {one.claim.id: one for one in entries}
     for entry in read_list(root / "book" / "questions.yml"):
         asked = [by_claim[name] for name in entry["claims"]]
@@ -97,64 +81,53 @@ def opening_pages(
     return pages
 
 
-def claims_address(**choices: str) -> str:
-    """The page *Claims*, seen from the landing page, filtered by what is chosen."""
-    chosen = urlencode({name: value for name, value in choices.items() if value})
-    return f"generated/claims.html?{chosen}" if chosen else "generated/claims.html"
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Claims of one paper, scale and verdict: how many, and where they stand."""
-
-    verdict: str
-    count: int
-    address: str
-    description: str
-
-
 @dataclass(frozen=True)
 class Bar:
-    """The claims of one paper whose evidence has one scale ("": no evidence)."""
+    """The claims of one paper whose evidence has one scale ("": no evidence), by verdict."""
 
     paper: str
     scale: str
-    segments: Sequence[Segment]
+    counts: Mapping[str, int]
 
 
 def bars(entries: Sequence[Judged]) -> list[Bar]:
     """The chart: bars by paper, then by scale, the largest first, without facts of construction."""
-    tally: Counter[tuple[str, str, str]] = Counter(
-        (one.claim.paper, one.verdict.scale, one.verdict.verdict)
-        for one in entries
-        if not one.claim.by_construction
+    groups: dict[tuple[str, str], list[Judged]] = {}
+    for one in entries:
+        if not one.claim.by_construction:
+            groups.setdefault((one.claim.paper, one.verdict.scale), []).append(one)
+    papers = list(PAPERS)
+    return [
+        Bar(paper, scale, tally(groups[paper, scale]))
+        for paper, scale in sorted(
+            groups, key=lambda one: (papers.index(one[0]), not one[1], order(one[1]), one[1])
+        )
+    ]
+
+
+def verdict_chart(profile: str, entries: Sequence[Judged]) -> str:
+    """The chart of the landing page, each segment with a link to its claims."""
+    open_ones = [one for one in entries if not one.claim.by_construction]
+    drawn = bars(entries)
+    return render(
+        "verdict_chart.html.j2",
+        profile=profile,
+        total=len(open_ones),
+        tested=sum(one.is_tested for one in open_ones),
+        constructed=len(entries) - len(open_ones),
+        bars=drawn,
+        longest=max((sum(bar.counts.values()) for bar in drawn), default=1),
+        papers=PAPERS,
+        short=SHORT,
+        tally=tally(open_ones),
     )
-    drawn = []
-    for paper, title in PAPERS.items():
-        scales = {scale for of, scale, _ in tally if of == paper}
-        for scale in sorted(scales, key=lambda one: (not one, order(one), one)):
-            words = f"{title}, {f'evidence at {scale}' if scale else 'no evidence'}"
-            segments = [
-                Segment(
-                    verdict,
-                    count,
-                    claims_address(verdict=verdict, paper=paper, scale=scale),
-                    f"{words}: {count} {'claim' if count == 1 else 'claims'}, {verdict}",
-                )
-                for verdict in VERDICTS
-                if (count := tally[paper, scale, verdict])
-            ]
-            drawn.append(Bar(paper, scale, segments))
-    return drawn
 
 
-@dataclass(frozen=True)
-class Highlight:
+class Highlight(NamedTuple):
     """A result with a picture and one sentence."""
 
     card: Card
     sentence: str
-    stands: bool
     entries: Sequence[Judged]
 
 
@@ -166,7 +139,7 @@ def highlights(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged])
         card, when = shown[entry["chapter"]], entry["when"]
         stands = all(by_claim[name].verdict.verdict == verdict for name, verdict in when.items())
         sentence = entry["sentence"] if stands else card.answer
-        results.append(Highlight(card, sentence, stands, [by_claim[name] for name in when]))
+        results.append(Highlight(card, sentence, [by_claim[name] for name in when]))
     return results
 
 
@@ -195,26 +168,11 @@ def citation(root: Path) -> str:
 
 
 def landing_pages(
-    profile: str, root: Path, figures: Mapping[str, Sequence[Figure]]
+    profile: str, root: Path, entries: Sequence[Judged], figures: Mapping[str, Sequence[Figure]]
 ) -> dict[str, str]:
     """What the landing page and the opening pages include, by file name below `book/generated`."""
-    entries = judged(profile, root)
     shown = cards(profile, root, entries, figures)
-    drawn = bars(entries)
-    open_ones = [one for one in entries if not one.claim.by_construction]
-    tally = Counter(one.verdict.verdict for one in open_ones)
-    chart = render(
-        "verdict_chart.html.j2",
-        profile=profile,
-        total=len(open_ones),
-        tested=sum(one.is_tested for one in open_ones),
-        constructed=len(entries) - len(open_ones),
-        bars=drawn,
-        longest=max((sum(one.count for one in bar.segments) for bar in drawn), default=1),
-        short=SHORT,
-        address=claims_address,
-        tally=[(name, tally[name]) for name in VERDICTS],
-    )
+    chart = verdict_chart(profile, entries)
     results = highlights(root / "book" / "highlights.yml", shown, entries)
     return {
         "landing/verdicts.md": f"```{{raw}} html\n{chart}\n```\n",

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, PlainValidator
 
-from cde.validation import Switch, Text, declared, shown
+from cde.validation import Switch, Text, declared
 from cde_book.checkout import project_root
 
 PAPERS = {
@@ -122,10 +122,12 @@ class Claim:
 def read_ledger(path: Path) -> dict[str, Claim]:
     """Read a ledger file."""
     claims: dict[str, Claim] = {}
-    for entry in _entries(path):
-        name = shown(entry.get("id", "a claim without an id")).strip("'")
+    with path.open(encoding="utf-8") as file:  # whose name YAML tells where it cannot read it
+        entries = yaml.load(file, Loader=_YAML) or []
+    for entry in entries:
+        name = entry.get("id", "a claim without an id")
         try:
-            claim = Claim(**{str(field): value for field, value in entry.items()})
+            claim = Claim(**entry)
         except ValueError as error:
             raise ValueError(f"{path}: {name}: {error}") from None
         if claim.id in claims:
@@ -136,24 +138,6 @@ def read_ledger(path: Path) -> dict[str, Claim]:
             raise ValueError(f"{path}: {name}: its chapter has a principal claim already")
         claims[claim.id] = claim
     return claims
-
-
-def _entries(path: Path) -> list[dict[str, Any]]:
-    """The entries of a file: a list of mappings."""
-    try:
-        entries = yaml.load(path.read_text(encoding="utf-8"), Loader=_YAML)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as YAML: {str(error)[:400]}") from error
-    if entries is None:
-        return []
-    if not isinstance(entries, list):
-        raise ValueError(f"{path} must hold a list of claims; it holds {shown(entries)}")
-    for number, entry in enumerate(entries, start=1):
-        if not isinstance(entry, dict):
-            raise ValueError(
-                f"{path}: entry {number} must be a mapping of fields → values; it is {shown(entry)}"
-            )
-    return entries
 
 
 @lru_cache(maxsize=1)

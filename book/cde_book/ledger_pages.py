@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -197,6 +197,12 @@ def judged(profile: str, root: Path) -> list[Judged]:
     return _with_discoveries(entries)
 
 
+def tally(entries: Iterable[Judged]) -> dict[str, int]:
+    """How many claims have each verdict that occurs, in the order of `VERDICTS`."""
+    counted = Counter(entry.verdict.verdict for entry in entries)
+    return {name: counted[name] for name in VERDICTS if counted[name]}
+
+
 def _with_discoveries(entries: list[Judged]) -> list[Judged]:
     """The same with p-values corrected over all claims that were tested."""
     tested = [entry for entry in entries if entry.verdict.p is not None and entry.is_tested]
@@ -209,20 +215,15 @@ def _with_discoveries(entries: list[Judged]) -> list[Judged]:
     return [replace(one, discovery=by_claim.get(one.claim.id)) for one in entries]
 
 
-def claims_page(profile: str, root: Path) -> str:
+def claims_page(profile: str, entries: Sequence[Judged]) -> str:
     """The page *Claims*: every claim with its verdict, those that hold first, to be filtered."""
-    places = {identifier: place for place, identifier in enumerate(ledger())}
-    entries = sorted(judged(profile, root), key=lambda one: VERDICTS.index(one.verdict.verdict))
-    tally = Counter(entry.group for entry in entries)
+    open_ones = [entry for entry in entries if not entry.claim.by_construction]
     return render(
         "claims.md.j2",
         profile=profile,
-        judged=entries,
-        places=places,
-        counts=", ".join(
-            f"{tally[name]} {name.replace('holds', 'hold')}" for name in VERDICTS if tally[name]
-        ),
-        constructed=tally[BY_CONSTRUCTION],
+        judged=sorted(entries, key=lambda one: VERDICTS.index(one.verdict.verdict)),
+        places={entry.claim.id: place for place, entry in enumerate(entries)},
+        counts=tally(open_ones),
         filters=_filters(entries),
     )
 
@@ -251,9 +252,8 @@ def _filters(entries: Sequence[Judged]) -> dict[str, dict[str, str]]:
     }
 
 
-def rules_page(profile: str, root: Path) -> str:
+def rules_page(entries: Sequence[Judged], root: Path) -> str:
     """The page *How verdicts are decided*: rules, gates, power, what each rule could have said."""
-    entries = judged(profile, root)
     tested = [entry for entry in entries if entry.is_tested]
     simulated = [(entry, chances(entry.claim, entry.tests)) for entry in tested]
     stuck = [
@@ -300,19 +300,11 @@ def _exhibit(
     entry: dict[str, Any], known: Mapping[str, Chapter], shown: Mapping[str, Sequence[Figure]]
 ) -> dict[str, Any]:
     """An entry of `book/exhibits.yml`, with its chapter and that one's figure of it."""
-    name, note = entry["chapter"] or "", entry.get("note") or ""
-    without_chapter = f"not yet (planned: {name})" if name else "not yet"
-    if "nothing to reproduce" in note:
-        without_chapter = "nothing to reproduce"
-    figures, wanted = shown.get(name, ()), (SHORT[entry["paper"]], entry["exhibit"])
+    figures = shown.get(entry["chapter"], ())
+    wanted = (SHORT[entry["paper"]], entry["exhibit"])
     place = next((place for place, one in enumerate(figures) if one.is_of(*wanted)), 0)
-    return entry | {
-        "note": note,
-        "chapter": known.get(name),
-        "without_chapter": without_chapter,
-        "figure": figures[place] if figures else None,
-        "number": place + 1,
-    }
+    figure = figures[place] if figures else None
+    return entry | {"chapter": known.get(entry["chapter"]), "figure": figure, "number": place + 1}
 
 
 def map_page(shown: Mapping[str, Sequence[Figure]], root: Path) -> str:

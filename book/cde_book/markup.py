@@ -21,10 +21,8 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 _MARKDOWN = MarkdownIt("commonmark")
-#: where a tag, a comment or an address in angle brackets may begin
-_OPENING = re.compile(r"<(?=[A-Za-z/!?])")
-#: a text with more of them has each escaped, in code spans, too
-_MOST = 50
+#: a code span on one line, or where a tag, a comment or an address in angle brackets may begin
+_CODE_OR_TAG = re.compile(r"(?<![\\`])(`+)(?!`).*?(?<!`)\1(?!`)|<(?=[A-Za-z/!?])")
 #: what means something in Markdown's text, or in a table's cell
 _SIGNS = {ord(sign): f"&#{ord(sign)};" for sign in "`*_[]{}|\\\n$"}
 
@@ -62,23 +60,12 @@ def _style(verdict: str) -> str:
     return f"verdict-{verdict.replace(' ', '-')}"
 
 
-def _tags(markdown: str) -> list[str]:
-    every = [one for token in _MARKDOWN.parse(markdown) for one in (token, *(token.children or ()))]
-    return [one.content for one in every if one.type in ("html_block", "html_inline")]
-
-
-def inert(text: str) -> str:
-    """Markdown whose HTML is shown as text; nothing else of it changes."""
-    places = [match.start() for match in _OPENING.finditer(text)]
-    tags = _tags(text) if places else []
-    if not tags:
-        return text
-    mended = text
-    for place in reversed(places if len(places) <= _MOST else ()):
-        tried = f"{mended[:place]}&lt;{mended[place + 1 :]}"
-        if (left := _tags(tried)) != tags:  # it begins no code span's text
-            mended, tags = tried, left
-    return _OPENING.sub("&lt;", text) if tags else mended
+def inert(markdown: str) -> str:
+    """Markdown whose HTML is shown as text: outside of code, or if need be everywhere."""
+    mended = _CODE_OR_TAG.sub(lambda found: found[0] if found[1] else "&lt;", markdown)
+    every = (one for block in _MARKDOWN.parse(mended) for one in (block, *(block.children or ())))
+    is_obeyed = any(one.type in ("html_block", "html_inline") for one in every)
+    return markdown.replace("<", "&lt;") if is_obeyed else mended
 
 
 @jinja2.pass_eval_context

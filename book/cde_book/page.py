@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -204,23 +205,20 @@ def changed_fields(config: Any) -> str:
 
 def claims_under_test(chapter: str) -> Any:
     """The ledger's claims that a chapter measures, with the paper's value and the rule."""
-    under_test = [claim for claim in ledger().values() if claim.chapter == chapter]
-    rows = [
-        {
-            "claim": claim.wording,
-            "where": claim.place,
-            "the paper's value": claim.paper_value,
-            "decided by": claim.test,
-        }
-        for claim in under_test
-    ]
-    shown = plots.table(pd.DataFrame(rows))
-    of_paper = sum(claim.paper != "ours" for claim in under_test)
-    one_kind = {0: "of our own", len(rows): "of the paper"}
-    whose = one_kind.get(of_paper, "of the paper and of our own")
-    s = "s" if len(rows) > 1 else ""
-    title = f"{len(rows)} claim{s} {whose} under test, and the rule{s} for the verdict"
-    return folded(title, shown)
+    own = [claim for claim in ledger().values() if claim.chapter == chapter]
+    rows = {
+        "claim": [claim.wording for claim in own],
+        "where": [claim.place for claim in own],
+        "the paper's value": [claim.paper_value for claim in own],
+        "decided by": [claim.test for claim in own],
+    }
+    of_paper = {claim.paper != "ours" for claim in own}
+    whose = " and ".join(
+        ["of the paper"] * (True in of_paper) + ["of our own"] * (False in of_paper)
+    )
+    s = "s" * (len(own) > 1)
+    title = f"{len(own)} claim{s} {whose} under test, and the rule{s} for the verdict"
+    return folded(title, plots.table(pd.DataFrame(rows)))
 
 
 #: a role and mathematics, which MyST would look up or set; and what stands in a code span
@@ -255,6 +253,7 @@ def provenance(chapter: str) -> Any:
     """How to run the chapter again, and where this run's numbers come from, for the last cell: so a
     notebook that any tool has run tells of itself.
     """
+    account.chapter = chapter
     head, dirty = commit()
     seconds = time.time() - account.begun
     versions = {"Python": platform.python_version(), **libraries()}
@@ -301,7 +300,17 @@ def imported_modules() -> list[str]:
 
 def finish() -> None:
     """Hand over to the runner, which adds this as a last cell, what the page has used and found."""
+    head, dirty = commit()
     report = {
+        "run": {  # what the runner knows, for where there is none
+            "chapter": account.chapter,
+            "profile": account.profile,
+            "parameters": account.given,
+            "started": datetime.fromtimestamp(account.begun, UTC).isoformat(timespec="seconds"),
+            "seconds": round(time.time() - account.begun, 1),
+            "commit": head,
+            "dirty": dirty,
+        },
         "answer": account.answer,
         "measurements": [asdict(one) for one in account.measured],
         "modules": imported_modules(),

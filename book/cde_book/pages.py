@@ -144,11 +144,11 @@ def write_pages(profile: str, root: Path) -> None:
     figures = chapter_figures(profile, root)
     write_figures(figures, root)
     pages = {
-        "claims.md": claims_page(profile, root),
+        "claims.md": claims_page(profile, entries),
         "map.md": map_page(figures, root),
-        "rules.md": rules_page(profile, root),
-        "reproducibility.md": reproducibility_page(profile, root),
+        "rules.md": rules_page(entries, root),
+        "reproducibility.md": reproducibility_page(profile, root, entries),
     }
-    pages |= landing_pages(profile, root, figures) | reference_pages(root)
+    pages |= landing_pages(profile, root, entries, figures) | reference_pages(root)
     for name, text in pages.items():
         write_changed(root / "book" / "generated" / name, text)

@@ -106,10 +106,9 @@ def recorded(
 
 def rows_of_record(name: str, profile: str) -> Recorded | None:
     """A record of another chapter, whatever its settings; None where there is none."""
-    path = _path(profile, name)
-    if not _is_there(path):
+    record = _looked_for(_path(profile, name))
+    if record is None:
         return None
-    record = _load(path)
     return Recorded(_renamed(record["rows"], record), settings=record["settings"])
 
 
@@ -176,15 +175,15 @@ def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(settings))  # type: ignore[no-any-return]
 
 
-def _is_there(path: Path) -> bool:
-    """Whether there is a record; the page has looked for it then, found or not."""
+def _looked_for(path: Path) -> dict[str, Any] | None:
+    """A record if there is one; the page has looked for it then, found or not."""
     account.read.add(str(path.relative_to(project_root())))
-    return path.exists()
+    return _load(path) if path.exists() else None
 
 
 def _usable(path: Path, settings: dict[str, Any] | None, mode: RunMode) -> dict[str, Any] | None:
     """A record that may be used, made with these settings (None: whatever they are)."""
-    record = _load(path) if not mode.fresh and _is_there(path) else None
+    record = None if mode.fresh else _looked_for(path)
     return record if record and settings in (None, record["settings"]) else None
 
 
@@ -361,11 +360,9 @@ def stored_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
     return json.loads(rows.to_json(orient="records", double_precision=6))  # type: ignore[no-any-return]
 
 
-def differences(
-    proof: Sequence[dict[str, Any]] | pd.DataFrame, rows: pd.DataFrame, tolerance: float = TOLERANCE
-) -> str:
+def differences(then: pd.DataFrame, rows: pd.DataFrame) -> str:
     """What differs between a proof and the rows of today's miniature; "" if the proof holds."""
-    then, today = pd.DataFrame(proof), pd.DataFrame(stored_rows(rows))
+    today = pd.DataFrame(stored_rows(rows))
     gone = [column for column in then if column not in today]
     if gone:
         return "without the column " + ", ".join(map(str, gone))
@@ -389,9 +386,8 @@ def differences(
             continue
         size, apart = float(np.nanmean(np.abs(old))) if len(old) else 0.0, np.abs(old - new)
         mean = float(np.nanmean(apart)) if len(old) and not np.isnan(apart).all() else 0.0
-        if mean > tolerance * size + 1e-6:
+        if mean > TOLERANCE * size + 1e-6:
             share = f"{mean:.2g}" if size == 0 else f"{100 * mean / size:.2g} %"
-            reasons.append(
-                f"{column} moved by {share} ({int((apart > tolerance * size).sum())} of {len(old)})"
-            )
+            count = int((apart > TOLERANCE * size).sum())
+            reasons.append(f"{column} moved by {share} ({count} of {len(old)})")
     return "; ".join(reasons)

@@ -75,7 +75,6 @@ class Reference:
 
     modules: Mapping[str, Sequence[Entry]]
     paths: Mapping[str, Entry]
-    public: Sequence[Entry]
     sentences: Mapping[str, str]
 
     @cached_property
@@ -196,13 +195,12 @@ def read_reference() -> Reference:
         for module in sources
         if module != "cde"
     }
-    public = [entry for some in modules.values() for entry in some if entry.path.count(".") == 1]
     sentences = {
         name: _first_paragraph(ast.get_docstring(source.tree) or "")
         for name, source in sources.items()
     }
     known = entries | {path: entries[origin] for path, origin in origins.items()}
-    return Reference(modules, known, public, sentences)
+    return Reference(modules, known, sentences)
 
 
 def reference_files() -> list[Path]:

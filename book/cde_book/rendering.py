@@ -14,7 +14,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from cde.storage import content_hash
-from cde_book.checkout import project_root
 from cde_book.reference import read_reference, reference_files
 from cde_book.thumbnails import FOLDER
 
@@ -43,9 +42,8 @@ def _inputs_key(root: Path) -> str:
     )
 
 
-def render(root: Path | None = None) -> Path:
+def render(root: Path) -> Path:
     """Render the book, unless nothing that it is made of has changed."""
-    root = root or project_root()
     index = root / "book" / "_build" / "html" / "index.html"
     stamp = root / "book" / "_build" / ".inputs"
     key = _inputs_key(root)
@@ -91,63 +89,53 @@ def render(root: Path | None = None) -> Path:
 class _Page(HTMLParser):
     """What a page shows, leads to and fetches."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(convert_charrefs=True)
-        self.images: list[str | None] = []
-        self.files: list[str] = []
+        self.images: list[tuple[str, str]] = []
         self.links: list[str] = []
         self.fetched: list[str] = []
         self.anchors: set[str] = set()
-        self.feed(text)
+        self.feed(path.read_text(encoding="utf-8"))
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        self.anchors.update(value for name in ("id", "name") if (value := attributes.get(name)))
+        own = {name: value or "" for name, value in attrs}
+        self.anchors |= {own.get("id", ""), own.get("name", "")}
         if tag == "img":
-            self.images.append(attributes.get("alt"))
-            self.files.append(attributes.get("src") or "")
-        if tag == "a" and attributes.get("href"):
-            self.links.append(str(attributes["href"]))
-        source = attributes.get("src") or (attributes.get("href") if tag == "link" else None)
-        named = attributes.get("rel") in ("canonical", "search")
-        if source and urlsplit(source).netloc and not named:
+            self.images.append((own.get("alt", ""), own.get("src", "")))
+        if tag == "a" and own.get("href"):
+            self.links.append(own["href"])
+        source = own.get("src") or (own.get("href", "") if tag == "link" else "")
+        if urlsplit(source).netloc and own.get("rel") not in ("canonical", "search"):
             self.fetched.append(source)
 
 
 def check_html(folder: Path) -> list[str]:
     """What is wrong with the pages of a folder, one line each; empty if nothing is."""
-    pages = {
-        path.resolve(): _Page(path.read_text(encoding="utf-8"))
-        for path in sorted(folder.rglob("*.html"))
-        if "_static" not in path.parts
-    }
+    paths = [one for one in sorted(folder.rglob("*.html")) if "_static" not in one.parts]
+    pages = {path.resolve(): _Page(path) for path in paths}
     problems = []
     for path, page in pages.items():
-        name = path.relative_to(folder.resolve())
-        without = sum(not (alt or "").strip() for alt in page.images)
-        problems += [f"{name}: an image has no alternative text"] * without
-        problems += [f"{name}: fetches {address}" for address in page.fetched]
-        problems += [
-            f"{name}: there is no image {file.path}"
-            for file in map(urlsplit, page.files)
-            if not file.scheme
-            and not file.netloc
-            and not (path.parent / unquote(file.path)).is_file()
-        ]
+        said = ["an image has no alternative text" for alt, _ in page.images if not alt.strip()]
+        said += [f"fetches {address}" for address in page.fetched]
+        for _, source in page.images:
+            if (file := _file_of(source, path)) and not file.is_file():
+                said.append(f"there is no image {source}")
         for link in page.links:
-            parts = urlsplit(link)
-            if parts.scheme or parts.netloc:
-                continue
-            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-            if target.is_dir():
-                target = target / "index.html"
-            if not target.exists():
-                problems.append(f"{name}: the link {link} leads nowhere")
-            elif (
-                parts.fragment
-                and target in pages
-                and unquote(parts.fragment) not in pages[target].anchors
-            ):
-                problems.append(f"{name}: the link {link} has no such anchor")
+            if target := _file_of(link, path):
+                target = target / "index.html" if target.is_dir() else target
+                anchor = unquote(urlsplit(link).fragment)
+                if not target.exists():
+                    said.append(f"the link {link} leads nowhere")
+                elif anchor and target in pages and anchor not in pages[target].anchors:
+                    said.append(f"the link {link} has no such anchor")
+        problems += [f"{path.relative_to(folder.resolve())}: {one}" for one in said]
     return problems
+
+
+def _file_of(address: str, page: Path) -> Path | None:
+    """What an address on a page leads to, if that is a file beside it."""
+    parts = urlsplit(address)
+    if parts.scheme or parts.netloc:
+        return None
+    return (page.parent / unquote(parts.path)).resolve() if parts.path else page

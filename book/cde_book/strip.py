@@ -20,8 +20,7 @@ from cde_book.markup import render
 from cde_book.verdicts import Measurement
 
 #: how the methods of intervals say what they are over
-_CROSSED = re.compile(r"random effects of (\d+ \w+) and (\d+) collections")
-_OVER = re.compile(r"Student's t over (\w+)")
+_OVER = re.compile(r"random effects of (\d+ \w+) and (\d+ collections)|Student's t over (\w+)")
 
 
 def strip(entries: Iterable[Judged], log: Execution, root: Path) -> str:
@@ -43,12 +42,10 @@ def strip(entries: Iterable[Judged], log: Execution, root: Path) -> str:
 
 def measured_on(made: Measurement) -> str:
     """What an interval is over: seeds, collections, or however many of what was counted."""
-    method, n = made.interval.method, made.interval.n
-    if crossed := _CROSSED.match(method):
-        return f"{crossed[1]} × {crossed[2]} collections"
-    if over := _OVER.match(method):
-        return f"{n:,} {over[1]}"
-    return f"n = {n:,}"
+    over, n = _OVER.match(made.interval.method), made.interval.n
+    if over is None:
+        return f"n = {n:,}"
+    return f"{n:,} {over[3]}" if over[3] else f"{over[1]} × {over[2]}"
 
 
 def trained_on(log: Execution, scale: str, root: Path) -> str:

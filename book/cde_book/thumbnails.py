@@ -39,7 +39,6 @@ class Figure:
     light: str
     dark: str
     alt: str
-    caption: str = ""
     answers: str = ""
 
     def is_of(self, paper: str, exhibit: str) -> bool:
@@ -63,14 +62,15 @@ def figures_of(notebook: Mapping[str, Any]) -> list[Figure]:
     markups = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
     found = [one for markup in markups for one in _WRITTEN.finditer(markup)]
     found.sort(key=lambda one: "cde-lead" not in one["classes"].split())
-    return [_figure(one) for one in found]
-
-
-def _figure(found: re.Match[str]) -> Figure:
-    words = " ".join(html.unescape(found["caption"]).split())
-    caption, _, answers = words.partition(" Answers ")
-    light, dark = (of_address(found[theme]) for theme in THEMES)
-    return Figure(light, dark, html.unescape(found["alt"]), caption, answers.removesuffix("."))
+    return [
+        Figure(
+            light=of_address(one["light"]),
+            dark=of_address(one["dark"]),
+            alt=html.unescape(one["alt"]),
+            answers=" ".join(html.unescape(one["caption"]).split()).partition(" Answers ")[2],
+        )
+        for one in found
+    ]
 
 
 def chapter_figures(profile: str, root: Path) -> dict[str, list[Figure]]:

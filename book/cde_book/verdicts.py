@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import TypeAdapter
+
 from cde.intervals import Interval, p_value, smallest_effect
 from cde_book.ledger import Claim, gates
 from cde_studies.intervals import smallest_tolerance
@@ -181,12 +183,9 @@ def _smallest(claim: Claim, interval: Interval) -> float:
     return smallest_effect(interval, bound)
 
 
+_MEASUREMENTS = TypeAdapter(list[Measurement])
+
+
 def from_rows(rows: Iterable[Mapping[str, Any]]) -> list[Measurement]:
     """Measurements of a log, where each is a mapping of its fields."""
-    made = []
-    for row in rows:
-        readings = tuple(Reading(**reading) for reading in row.get("gates", ()))
-        made.append(
-            Measurement(**{**row, "interval": Interval(**row["interval"]), "gates": readings})
-        )
-    return made
+    return _MEASUREMENTS.validate_python(list(rows))

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import signal
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cde import provenance
 from cde.storage import content_hash, write_json
 from cde_book import execution
 from cde_book.chapters import Chapter
-from cde_book.execution import Execution, raw_notebook, stale_reasons
+from cde_book.execution import Execution, execute, raw_notebook, stale_reasons
 from cde_book.records import record_state
+from cde_book.run_mode import RunMode
 
 
 def digest(path: Path) -> str:
@@ -37,9 +44,11 @@ def built(tmp_path: Path) -> Chapter:
         path.write_text(text)
     chapter = Chapter(tmp_path / "notebooks/part/toy.py")
     collection = f"folder:{tmp_path / 'data'}"
-    made_of = content_hash([chapter.source]), digest(tmp_path / "constraints.txt")
     log = Execution(
-        *("toy", "laptop", {}, "", 1, "", False, *made_of),
+        "toy",
+        "laptop",
+        notebook=content_hash([chapter.source]),
+        lock=digest(tmp_path / "constraints.txt"),
         claims=content_hash([]),
         modules={"cde/lexical.py": digest(tmp_path / "cde/lexical.py")},
         sources={collection: execution._source_key(collection), "beir/absent": "missing"},
@@ -112,7 +121,7 @@ def test_a_notebook_and_a_log_that_are_not_of_one_execution_are_as_none(built: C
     assert stale_reasons(built, "laptop", root(built)) == []
     path = notebook.with_suffix(".json")
     good = path.read_text()
-    changed = good.replace('"seconds": 1', '"seconds": 2')
+    changed = good.replace('"seconds": 0.0', '"seconds": 2')
     for text in ("{", '{"chapter": "toy"}', '{"of": "another form"}', changed):
         path.write_text(text)
         (reason,) = stale_reasons(built, "laptop", root(built))
@@ -137,18 +146,9 @@ def test_a_changed_claim_of_the_chapter_is_noticed_and_another_s_is_not(built: C
 
 
 def test_a_machine_with_the_other_faiss_runs_chapters_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With faiss-gpu in place of faiss-cpu (environment.yml) a run notes the versions that there
-    are.
-    """
-    installed = {"torch": "1", "faiss-gpu": "2"}
-
-    def version(name: str) -> str:
-        if name not in installed:
-            raise provenance.PackageNotFoundError(name)
-        return installed[name]
-
-    monkeypatch.setattr(provenance, "version", version)
-    assert provenance.libraries() == installed
+    """With faiss-gpu in place of faiss-cpu a run notes the versions that there are."""
+    monkeypatch.setattr(provenance, "_LIBRARIES", ("torch", "a-faiss-that-is-not-here"))
+    assert list(provenance.libraries()) == ["torch"]
 
 
 @pytest.mark.parametrize(
@@ -181,3 +181,77 @@ def test_a_page_is_stale_when_the_proof_of_its_record_no_longer_holds(
     assert reasons == [
         f"the record {path.relative_to(root(built))}, or what is known of its proof, changed"
     ]
+
+
+# a kernel that is forked makes the page that a kernel of its own makes
+
+CHAPTER = """# %% [markdown]
+# # A toy
+
+# %%
+from cde_book.parameters import Profile, Seed
+
+# %% tags=["parameters"]
+profile: Profile = "laptop"
+seed: Seed = 0
+
+# %%
+import os
+import sys
+
+import matplotlib
+import torch
+
+from cde.intervals import mean_interval
+from cde_book import page
+
+settings = page.settings(globals(), laptop={}, smoke={})
+there = os.getcwd(), page.this_run(), torch.get_num_threads(), matplotlib.get_backend()
+page.answer(f"{mean_interval([1.0, 2.0, 4.0])} {there} {sys.flags.optimize}")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fresh", [False, True])
+def test_it_has_the_same_answer_and_tells_the_same_modules(fresh: bool, tmp_path: Path) -> None:
+    path = tmp_path / "notebooks" / "part" / "toy.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(CHAPTER)
+    chapter, mode = Chapter(path), RunMode(fresh=fresh)
+    logs = [
+        execute(chapter, {"profile": "smoke"}, tmp_path / f"{fork}.ipynb", mode=mode, fork=fork)[1]
+        for fork in (False, True)
+    ]
+    assert not {"CDE_RUN", "MPLBACKEND"} & set(os.environ), "a kernel alone is told"
+    assert [log.error for log in logs] == ["", ""]
+    assert logs[0].answer == logs[1].answer
+    assert f"RunMode(chapter='toy', record='', add=False, prove=(), fresh={fresh}" in logs[0].answer
+    assert logs[0].modules == logs[1].modules
+    assert "cde/intervals.py" in logs[1].modules and "cde/cli.py" not in logs[1].modules
+
+
+RUNNER = """
+from pathlib import Path
+from cde_book.chapters import Chapter
+from cde_book.execution import execute
+execute(Chapter(Path({path!r})), {{"profile": "smoke"}}, Path({out!r}), fork=True)
+"""
+
+
+@pytest.mark.slow
+def test_it_ends_with_the_process_that_asked_for_it_though_that_is_killed(tmp_path: Path) -> None:
+    path, told = tmp_path / "notebooks" / "part" / "toy.py", tmp_path / "number"
+    path.parent.mkdir(parents=True)
+    os.mkfifo(told)
+    waits = f"open({str(told)!r}, 'w').write(str(os.getpid()))\nimport threading\n"
+    waits += "threading.Event().wait()\n"
+    path.write_text(CHAPTER.partition("settings =")[0] + waits)
+    code = RUNNER.format(path=str(path), out=str(tmp_path / "out.ipynb"))
+    runner = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    line = os.open(told, os.O_RDWR)
+    assert select.select([line], [], [], 300)[0], "the kernel has not begun"
+    kernel = psutil.Process(int(os.read(line, 20)))
+    os.kill(runner.pid, signal.SIGKILL)
+    runner.wait()
+    _, alive = psutil.wait_procs([kernel], timeout=30)
+    assert all(one.status() == psutil.STATUS_ZOMBIE for one in alive)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import asdict
 from types import SimpleNamespace
@@ -10,15 +11,17 @@ from typing import Any
 import pytest
 import yaml
 from bs4 import BeautifulSoup, Tag
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cde.intervals import Interval
 from cde_book import ledger_pages
 from cde_book.chapters import chapters
 from cde_book.checkout import project_root
 from cde_book.ledger import PAPERS, SHORT, ledger
-from cde_book.ledger_pages import BY_CONSTRUCTION, claims_page, judged, map_page
+from cde_book.ledger_pages import BY_CONSTRUCTION, Axis, axis, claims_page, judged, line, map_page
 from cde_book.thumbnails import Figure
-from cde_book.verdicts import VERDICTS, Measurement, Reading
+from cde_book.verdicts import VERDICTS, Measurement, Reading, Role
 
 ROOT = project_root()
 NAMES = list(ledger())
@@ -52,7 +55,7 @@ def page(monkeypatch: pytest.MonkeyPatch) -> BeautifulSoup:
         return SimpleNamespace(measurements=rows)
 
     monkeypatch.setattr(ledger_pages, "load_execution", load)
-    return BeautifulSoup(claims_page("laptop", ROOT), "html.parser")
+    return BeautifulSoup(claims_page("laptop", judged("laptop", ROOT)), "html.parser")
 
 
 def rows(page: BeautifulSoup) -> dict[str, Tag]:
@@ -62,8 +65,11 @@ def rows(page: BeautifulSoup) -> dict[str, Tag]:
 def test_each_claim_stands_once_with_its_wording_its_anchor_and_its_verdict(
     page: BeautifulSoup,
 ) -> None:
-    found = page.select(".cde-claims li")
-    assert Counter(row["id"] for row in found) == Counter(NAMES)
+    by_place = sorted(page.select(".cde-claims li"), key=lambda row: int(str(row["data-place"])))
+    assert [row["id"] for row in by_place] == NAMES, "the ledger's order can be had back"
+    # without a script every claim is there, and no control that does nothing
+    assert page.select_one("form.cde-filters").has_attr("hidden")  # type: ignore[union-attr]
+    assert not any(row.has_attr("hidden") for row in by_place)
     for entry in judged("laptop", ROOT):
         row = rows(page)[entry.claim.id]
         assert " ".join(entry.claim.wording.split()) in " ".join(row.get_text().split())
@@ -85,18 +91,6 @@ def test_the_filters_have_the_values_of_the_ledger_and_count_them(page: Beautifu
     names = [str(select["name"]) for select in page.select("select[data-filter]")]
     assert names == ["verdict", "paper", "part", "scale"]
     assert {str(row["data-paper"]) for row in rows(page).values()} <= set(PAPERS)
-
-
-def test_without_a_script_every_claim_is_there_and_no_control_that_does_nothing(
-    page: BeautifulSoup,
-) -> None:
-    assert page.select_one("form.cde-filters").has_attr("hidden")  # type: ignore[union-attr]
-    assert not any(row.has_attr("hidden") for row in rows(page).values())
-
-
-def test_the_ledger_s_order_can_be_had_back(page: BeautifulSoup) -> None:
-    by_place = sorted(rows(page).values(), key=lambda row: int(str(row["data-place"])))
-    assert [row["id"] for row in by_place] == NAMES
 
 
 def test_measurements_are_folded_and_a_row_leads_to_the_section_of_the_verdict(
@@ -144,3 +138,62 @@ def test_short_names_of_papers_are_what_figures_name() -> None:
     assert not Figure("", "", "", answers="CDE Fig. 15").is_of(SHORT["cde"], "Fig. 1")
     assert not Figure("", "", "", answers="CDE §4.2 and Fig. 1").is_of(SHORT["cde"], "Table 1")
     assert Figure("", "", "", answers="CDE Table 3 and §4.1").is_of(SHORT["cde"], "Table 3")
+
+
+# intervals drawn for a claim: equal values at equal places, nothing that decides cut off
+
+CLAIM = ledger()["cde-table1-clustered-batches"]  # above 0, and the paper has a value
+NEAR = next(claim for claim in ledger().values() if "near" in claim.expect)
+numbers = st.floats(-1e6, 1e6, allow_nan=False)
+intervals = st.tuples(numbers, numbers, numbers).map(
+    lambda three: Interval(sorted(three)[1], min(three), max(three), 5, "made up")
+)
+
+
+def made(interval: Interval, role: Role = "test") -> Measurement:
+    return Measurement(CLAIM.id, "", interval, role)
+
+
+@given(st.lists(intervals, min_size=1, max_size=6))
+def test_equal_values_stand_at_equal_places_and_larger_ones_further_right(
+    several: list[Interval],
+) -> None:
+    on = axis(CLAIM, [made(one) for one in several])
+    placed: list[tuple[float, float]] = []
+    for one in several:
+        drawn = line(CLAIM, one, on)
+        placed += [(one.low, drawn.low), (one.estimate, drawn.estimate), (one.high, drawn.high)]
+        assert drawn.cut == ()
+        assert drawn.inside == (on.place(0), 100) and drawn.paper == on.place(1.8)
+    placed.sort()
+    assert [place for _, place in placed] == sorted(place for _, place in placed)
+    assert len({value for value, _ in placed}) >= len({place for _, place in placed})
+    assert all(0 < place < 100 for _, place in placed)
+
+
+@given(intervals, intervals)
+def test_what_only_explores_moves_nothing_and_is_cut_off_with_a_sign(
+    test: Interval, explored: Interval
+) -> None:
+    both = axis(CLAIM, [made(explored, "exploratory"), made(test)])
+    assert both == axis(CLAIM, [made(test)])
+    drawn = line(CLAIM, explored, both)
+    assert ("low" in drawn.cut) == (explored.low < both.low)
+    assert ("high" in drawn.cut) == (explored.high > both.high)
+    assert 0 <= drawn.low <= drawn.estimate <= drawn.high <= 100
+
+
+def test_both_bounds_of_a_tolerance_are_in_the_drawing() -> None:
+    on = axis(NEAR, [])
+    low, high = line(NEAR, Interval(*[NEAR.expect["near"]] * 3, 5, "made up"), on).inside
+    assert 0 < low < high < 100
+
+
+@given(numbers, st.floats(1e-3, 1e6))
+def test_ticks_are_round_numbers_at_their_places(low: float, span: float) -> None:
+    on = Axis(low, low + span)
+    for place, label in on.ticks:
+        assert 0 < place < 100
+        assert math.isclose(
+            on.place(float(label)), place, abs_tol=0.5 + 100 * abs(low) * 1e-5 / span
+        )

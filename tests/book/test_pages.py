@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import html
 from dataclasses import replace
-from pathlib import Path
 
 import myst_nb
 import nbformat
 import pytest
 from markdown_it import MarkdownIt
 
-from cde_book import ledger_pages, page, reproducibility
+from cde_book import page, reproducibility
 from cde_book.chapters import find_chapter
 from cde_book.checkout import project_root
 from cde_book.execution import Execution
@@ -24,12 +23,9 @@ from cde_book.verdicts import Verdict
 HOSTILE = '<script>alert("it\'s & it was")</script>'
 
 
-def test_a_hostile_wording_is_escaped_in_the_table_of_claims(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hostile_wording_is_escaped_in_the_table_of_claims() -> None:
     claim = replace(next(iter(ledger().values())), wording=HOSTILE, place=f'"{HOSTILE}')
-    monkeypatch.setattr(ledger_pages, "ledger", lambda: {claim.id: claim})
-    page = claims_page("smoke", tmp_path)
+    page = claims_page("smoke", [Judged(claim, Verdict("not tested", ""), [], [])])
     assert "<script" not in page
     assert page.count("&lt;script&gt;alert(&#34;it&#39;s &amp; it was&#34;)&lt;/script&gt;") == 2
 
@@ -37,7 +33,7 @@ def test_a_hostile_wording_is_escaped_in_the_table_of_claims(
 @pytest.mark.parametrize("fence", ["", "```", "````", "`````", "`" * 9])
 def test_a_hostile_error_stays_within_the_box_of_the_failure(fence: str) -> None:
     error = f"cell 3: ValueError: {HOSTILE}\n{fence}\n{HOSTILE}"
-    log = Execution("toy", "smoke", {}, "today", 1, "", False, "", "", error=error)
+    log = Execution("toy", "smoke", error=error)
     markdown = MarkdownIt("commonmark")
     (box,) = markdown.parse(render("failure.md.j2", log=log))
     assert box.info == "{danger}"
@@ -105,7 +101,7 @@ def test_a_hostile_name_of_a_collection_stays_text_on_the_page_of_data(
     told = f"yours {HOSTILE}"
     one = {"name": name, "fingerprints": ["0123"], "chapters": 1, "licence": told}
     monkeypatch.setattr(reproducibility, "collections", lambda logs: [one])
-    text = reproducibility.reproducibility_page("a profile of nobody", project_root())
+    text = reproducibility.reproducibility_page("a profile of nobody", project_root(), [])
     (row,) = [line for line in text.splitlines() if line.startswith("| <code>")]
     assert html_of(row) == ["<code>", "</code>"]
     assert html.unescape(row).count("|") - row.count("|") == 2 and row.count("|") == 5
@@ -122,7 +118,7 @@ def test_a_verdict_that_the_correction_undoes_is_marked_below_the_answer(
     chapter = find_chapter("headroom")
     claim = next(one for one in ledger().values() if one.chapter == chapter.name)
     entry = Judged(claim, Verdict("holds", "", "laptop"), [], [chapter], discovery)
-    log = Execution(chapter.name, "laptop", {}, "", 0.0, "", False, "", "", answer="Yes.")
+    log = Execution(chapter.name, "laptop", answer="Yes.")
     raw = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Title")])
     own = [entry] if entry.is_fragile else []
     page = chapter_notebook(chapter, raw, log, own).cells[0].source

@@ -22,12 +22,13 @@ from cde_book import checkout, page, records
 from cde_book.account import account
 from cde_book.cli import checks
 from cde_book.commands import _tell_of_proofs
-from cde_book.records import differences, digest_of_rows, proof_states, recorded
+from cde_book.records import Recorded, differences, digest_of_rows, grown, proof_states, recorded
 from cde_book.run_mode import EVERY, PLAIN, RunMode, this_run
 from cde_studies.motivation.training_free import least_near
 
 ALL, FRESH = RunMode(record=EVERY), RunMode(fresh=True)
 ROWS = pd.DataFrame({"collection": ["a", "b"], "score": [0.25, 0.5]})
+SMALL = pd.DataFrame({"arm": ["a", "b"], "loss": [2.0, 3.0], "seconds": [1.0, 9.0]})
 
 
 @pytest.fixture
@@ -38,62 +39,76 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def path(book: Path) -> Path:
+    """Where the record of 'toy' is."""
+    return book / "book" / "records" / "laptop" / "toy.json"
+
+
+def edit(path: Path, **changes: Any) -> dict[str, Any]:
+    """Change a record by hand; the record as it was."""
+    record: dict[str, Any] = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, **changes}))
+    return record
+
+
 def refuse() -> pd.DataFrame:
     raise AssertionError("a record was at hand, and yet the experiment ran")
 
 
+def make(
+    compute: Callable[[], pd.DataFrame] = lambda: ROWS, size: int = 9, mode: RunMode = ALL
+) -> Recorded | None:
+    return recorded("toy", "laptop", compute, can_run=True, settings={"size": size}, mode=mode)
+
+
+def read(size: int = 9, profile: str = "laptop") -> Recorded | None:
+    return recorded("toy", profile, refuse, can_run=False, settings={"size": size})
+
+
 def test_what_is_recorded_here_is_read_elsewhere(book: Path) -> None:
-    assert recorded("toy", "laptop", refuse, can_run=False, settings={"size": 1}) is None
-    assert recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 1}).note == ""
+    assert read() is None
+    assert make(mode=PLAIN).note == ""
     assert not (book / "book").exists(), "nothing is written unless it is asked for"
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 1}, mode=ALL)
-    record = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 1})
-    pd.testing.assert_frame_equal(record.rows, ROWS)
-    assert "Read from the record book/records/laptop/toy.json, not computed here" in record.note
-    assert record.note.endswith("It has no proof.")
+    make()
+    pd.testing.assert_frame_equal(read().rows, ROWS)
+    assert "Read from the record book/records/laptop/toy.json, not computed here" in read().note
+    assert read().note.endswith("It has no proof.")
     # one of other settings, or of another profile, is not used
-    assert recorded("toy", "laptop", refuse, can_run=False, settings={"size": 2}) is None
-    assert recorded("toy", "gpu", refuse, can_run=False, settings={"size": 1}) is None
+    assert read(size=2) is None and read(profile="gpu") is None
 
 
-def miniature(book: Path, rows: pd.DataFrame, size: int = 1) -> None:
-    """A record of 'toy', and the miniature that gives it its proof."""
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 9}, mode=ALL)
-    mode = RunMode(prove=("laptop/toy",))
-    of = {"settings": {"size": size}, "varies": ["seconds"], "mode": mode}
+def miniature(rows: pd.DataFrame, *varies: str, size: int = 1, mode: RunMode = PLAIN) -> str:
+    """Run 'toy' at smoke; the state of its record then."""
+    of: dict[str, Any] = {"settings": {"size": size}, "varies": ["seconds", *varies], "mode": mode}
     recorded("toy", "smoke", lambda: rows, can_run=True, **of)
-
-
-SMALL = pd.DataFrame({"arm": ["a", "b"], "loss": [2.0, 3.0], "seconds": [1.0, 9.0]})
-
-
-def state_after(rows: pd.DataFrame) -> str:
-    """The record's state after another run at smoke."""
-    recorded("toy", "smoke", lambda: rows, can_run=True, settings={"size": 1}, varies=["seconds"])
     return proof_states()[0].state
+
+
+def proved(size: int = 1) -> None:
+    """A record of 'toy', and the miniature that gives it its proof."""
+    make()
+    miniature(SMALL, size=size, mode=RunMode(prove=("laptop/toy",)))
 
 
 def test_a_proof_holds_for_the_same_numbers_whatever_the_time_and_the_order(
     book: Path, private_cache: Path
 ) -> None:
-    miniature(book, SMALL)
-    assert state_after(SMALL) == "holds"
-    assert state_after(SMALL.assign(seconds=77.0)) == "holds"
-    assert state_after(SMALL[::-1]) == "holds"
-    assert state_after(SMALL.assign(loss=SMALL["loss"] * 1.001)) == "holds"
-    note = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 9}).note
-    assert note.endswith("Its proof holds.")
+    proved()
+    assert miniature(SMALL) == "holds"
+    assert miniature(SMALL.assign(seconds=77.0)) == "holds"
+    assert miniature(SMALL[::-1]) == "holds"
+    assert miniature(SMALL.assign(loss=SMALL["loss"] * 1.001)) == "holds"
+    assert read().note.endswith("Its proof holds.")
 
 
 def test_a_column_found_to_vary_after_the_record_was_made_is_left_out_of_its_proof(
     book: Path, private_cache: Path
 ) -> None:
-    miniature(book, SMALL)
+    proved()
     moved = SMALL.assign(loss=[2.1, 3.1])
-    late = {"settings": {"size": 1}, "varies": ["seconds", "loss"]}
-    recorded("toy", "smoke", lambda: moved, can_run=True, **late)
-    assert proof_states()[0].state == "holds"
-    assert state_after(moved) == "stale"
+    assert miniature(moved, "loss") == "holds"
+    assert miniature(moved) == "stale"
 
 
 @pytest.mark.parametrize(
@@ -109,60 +124,51 @@ def test_a_column_found_to_vary_after_the_record_was_made_is_left_out_of_its_pro
 def test_a_record_whose_miniature_gives_other_numbers_is_stale_by_name(
     book: Path, private_cache: Path, moved: pd.DataFrame, reason: str
 ) -> None:
-    miniature(book, SMALL)
-    assert state_after(moved) == "stale"
+    proved()
+    assert miniature(moved) == "stale"
     proof = proof_states()[0]
     assert proof.record == "laptop/toy" and reason in proof.reason
-    note = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 9}).note
-    assert "STALE" in note and reason in note
+    assert "STALE" in read().note and reason in read().note
     # what has moved back, has moved back
-    assert state_after(SMALL) == "holds"
+    assert miniature(SMALL) == "holds"
 
 
-def test_what_was_not_compared_does_not_count_as_proven(book: Path, private_cache: Path) -> None:
-    miniature(book, SMALL, size=2)  # the proof is of other settings than smoke's
+def test_what_was_not_compared_does_not_count_as_proven(path: Path, private_cache: Path) -> None:
+    proved(size=2)  # the proof is of other settings than smoke's
     (private_cache / "proofs" / "laptop-toy.json").unlink()
-    assert state_after(SMALL) == "not compared"
-    miniature(book, SMALL)
-    path = book / "book" / "records" / "laptop" / "toy.json"
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, "remark": "made anew"}))
+    assert miniature(SMALL) == "not compared"
+    proved()
+    edit(path, remark="made anew")
     assert proof_states()[0].state == "not compared", "the comparison was with another file"
-    path.write_text(json.dumps({**record, "proof": None}))
+    edit(path, proof=None)
     assert proof_states()[0].state == "no proof"
 
 
 def test_a_record_whose_rows_were_altered_is_told_and_one_without_a_digest_is_not(
     book: Path,
+    path: Path,
     private_cache: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(checkout, "project_root", lambda: book)
     monkeypatch.setattr(checkout, "version_differences", lambda: [])
-    miniature(book, SMALL)
+    proved()
     assert proof_states()[0].state == "holds"
-    path = book / "book" / "records" / "laptop" / "toy.json"
-    record = json.loads(path.read_text())
-    better = [{**row, "score": row["score"] + 0.01} for row in record["rows"]]
-    path.write_text(json.dumps({**record, "rows": better}))
-    assert state_after(SMALL) == "altered"
-    note = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 9}).note
-    assert "ALTERED: its rows are not those that were recorded" in note
+    record = edit(path, rows=[{"collection": "a", "score": 0.99}])
+    assert miniature(SMALL) == "altered"
+    assert "ALTERED: its rows are not those that were recorded" in read().note
     assert ("records", False, "0 proofs hold; ALTERED: laptop/toy") in checks()
     _tell_of_proofs("laptop")  # after each `cde book`, whatever its profile
     assert "ALTERED: laptop/toy" in capsys.readouterr().out
     # a proof given afterwards does not make the rows those of the experiment
-    of = {"settings": {"size": 1}, "varies": ["seconds"], "mode": RunMode(prove=("laptop/toy",))}
-    recorded("toy", "smoke", lambda: SMALL, can_run=True, **of)
-    assert proof_states()[0].state == "altered"
-    older = {name: value for name, value in record.items() if name != "digest"}
-    path.write_text(json.dumps(older))
-    assert state_after(SMALL) == "holds"
+    assert miniature(SMALL, mode=RunMode(prove=("laptop/toy",))) == "altered"
+    path.write_text(json.dumps({name: of for name, of in record.items() if name != "digest"}))
+    assert miniature(SMALL) == "holds"
     assert ("records", True, "1 proofs hold") in checks()
 
 
-def test_rows_are_added_to_what_was_recorded_and_not_to_what_was_altered(book: Path) -> None:
+def test_rows_are_added_to_what_was_recorded_and_not_to_what_was_altered(path: Path) -> None:
     # a tuple is a list once it is stored: the same setting, and no reason to lose finished runs
     settings = {"seeds": 1, "rules": {"packages": ("rich", "sphinx")}}
 
@@ -171,57 +177,40 @@ def test_rows_are_added_to_what_was_recorded_and_not_to_what_was_altered(book: P
         recorded("toy", "laptop", lambda: ROWS, can_run=True, settings=of, mode=mode)
 
     added(0), added(1)
-    path = book / "book" / "records" / "laptop" / "toy.json"
-    record = json.loads(path.read_text())
+    record = edit(path)
     assert record["settings"]["seeds"] == 2 and len(record["rows"]) == 2 * len(ROWS)
     assert record["digest"] == digest_of_rows(record["rows"])
-    path.write_text(json.dumps({**record, "rows": record["rows"][:3]}))
+    edit(path, rows=record["rows"][:3])
     with pytest.raises(ValueError, match="an altered record cannot grow"):
         added(2)
 
 
 def test_a_record_keeps_the_names_of_its_time_and_is_read_with_today_s(
-    book: Path, private_cache: Path
+    path: Path, private_cache: Path
 ) -> None:
-    miniature(book, SMALL)
-    path = book / "book" / "records" / "laptop" / "toy.json"
-    renamed = {**json.loads(path.read_text()), "renamed": {"a": "alpha"}}
-    path.write_text(json.dumps(renamed))
-    assert state_after(SMALL.replace("a", "alpha")) == "holds"
-    record = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 9})
-    assert record.rows["collection"].tolist() == ["alpha", "b"]
+    proved()
+    edit(path, renamed={"a": "alpha"})
+    assert miniature(SMALL.replace("a", "alpha")) == "holds"
+    assert read().rows["collection"].tolist() == ["alpha", "b"]
 
 
-def test_other_content_of_the_same_collection_is_told(book: Path) -> None:
-    path = book / "book" / "records" / "laptop" / "toy.json"
-
-    def reads() -> pd.DataFrame:
-        load_pairs("pydocs/mpmath")
-        return ROWS
-
-    recorded("toy", "laptop", reads, can_run=True, settings={}, mode=ALL)
-    note = recorded("toy", "laptop", refuse, can_run=False, settings={}).note
-    assert "other content" not in note
-    record = json.loads(path.read_text())
-    assert list(record["data"]) == ["pydocs/mpmath"]
-    record["data"] = {"pydocs/mpmath": "0" * 16, "beir/nowhere": "0" * 16}
-    path.write_text(json.dumps(record))
-    note = recorded("toy", "laptop", refuse, can_run=False, settings={}).note
-    assert "STALE: these collections have other content here: pydocs/mpmath." in note
-
-
-def test_a_record_has_the_data_that_its_experiment_loads_and_no_other(book: Path) -> None:
-    path = book / "book" / "records" / "laptop" / "toy.json"
+def test_a_record_has_the_data_that_its_experiment_loads_and_tells_of_other_content(
+    path: Path,
+) -> None:
     seen_before = load_pairs("pydocs/mpmath"), load_pairs("pydocs/rich")
 
     def reads() -> pd.DataFrame:
         load_pairs("pydocs/mpmath"), load_pairs("pydocs/tornado")
         return ROWS
 
-    recorded("toy", "laptop", reads, can_run=True, settings={}, mode=ALL)
-    assert set(json.loads(path.read_text())["data"]) == {"pydocs/mpmath", "pydocs/tornado"}
+    make(reads)
+    assert "other content" not in read().note
+    data = edit(path)["data"]
+    assert set(data) == {"pydocs/mpmath", "pydocs/tornado"}
     assert set(data_account.loaded) == {"pydocs/mpmath", "pydocs/rich", "pydocs/tornado"}
     assert data_account.loaded["pydocs/rich"] == seen_before[1].fingerprint
+    edit(path, data=data | {"pydocs/mpmath": "0" * 16, "beir/nowhere": "0" * 16})
+    assert "STALE: these collections have other content here: pydocs/mpmath." in read().note
 
 
 FIELDS = "time commit clean remark device python libraries seconds settings data rows proof"
@@ -256,37 +245,31 @@ def test_committed_records_hold_numbers_their_provenance_and_a_proof(
             # a proof that nothing can break proves nothing
             rows = pd.DataFrame(proof["rows"])
             moved = 1.05 * rows.select_dtypes("float") + 0.01
-            assert differences(proof["rows"], rows.assign(**moved))
-            assert not differences(proof["rows"], rows)
+            assert differences(rows, rows.assign(**moved))
+            assert not differences(rows, rows)
 
 
-def test_a_costly_experiment_is_read_from_its_record_unless_asked_for(book: Path) -> None:
-    def costly(
-        compute: Callable[[], pd.DataFrame], mode: RunMode = PLAIN
-    ) -> records.Recorded | None:
-        of = {"can_run": True, "settings": {}, "costly": True, "mode": mode}
-        return recorded("toy", "laptop", compute, **of)
+def test_a_costly_experiment_is_read_from_its_record_unless_asked_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def costly(compute: Callable[[], pd.DataFrame], mode: RunMode = PLAIN, **of: Any) -> str:
+        settings = {"settings": of, "costly": True, "mode": mode}
+        return recorded("toy", "laptop", compute, can_run=True, **settings).note
 
-    assert costly(lambda: ROWS).note == "", "without a record it is computed"
-    assert costly(lambda: ROWS, ALL).note == ""
-    assert "Read from the record" in costly(refuse).note
-    assert costly(lambda: ROWS, FRESH).note == "", "--fresh uses none"
-
-
-def test_one_record_alone_can_be_asked_for(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = book / "book" / "records"
-    of: dict[str, Any] = {"can_run": True, "settings": {}, "costly": True}
-    recorded("toy", "laptop", lambda: ROWS, **of, mode=ALL)
+    assert costly(lambda: ROWS) == "", "without a record it is computed"
+    assert costly(lambda: ROWS, ALL) == ""
+    assert "Read from the record" in costly(refuse)
+    assert costly(lambda: ROWS, FRESH) == "", "--fresh uses none"
+    # where one record alone is asked for, others are read, whatever their settings
     one = RunMode(record="hours/toy")
-    assert "Read from the record" in recorded("toy", "laptop", refuse, **of, mode=one).note
-    other = {**of, "settings": {"seeds": 9}, "mode": one}
-    assert "Read from the record" in recorded("toy", "laptop", refuse, **other).note
+    assert "Read from the record" in costly(refuse, one)
+    assert "Read from the record" in costly(refuse, one, seeds=9)
     # a page's other long runs are not made on the way
     monkeypatch.setattr(account, "profile", "laptop")
     assert recorded("another", "hours", refuse, can_run=True, settings={}, mode=one) is None
-    assert [str(path.relative_to(folder)) for path in folder.rglob("*.json")] == ["laptop/toy.json"]
-    recorded("toy", "hours", lambda: ROWS, **of, mode=one)
-    assert (folder / "hours" / "toy.json").exists()
+    assert [*path.parents[1].rglob("*.json")] == [path]
+    recorded("toy", "hours", lambda: ROWS, can_run=True, settings={}, costly=True, mode=one)
+    assert (path.parents[1] / "hours" / "toy.json").exists()
 
 
 def test_records_of_other_profiles_stand_beside_with_their_own_settings(book: Path) -> None:
@@ -306,18 +289,17 @@ def test_records_of_other_profiles_stand_beside_with_their_own_settings(book: Pa
 
 @pytest.mark.parametrize(("fast", "precision"), [(True, "bfloat16"), (False, "float32")])
 def test_a_record_names_the_precision_that_auto_is_here(
-    book: Path, monkeypatch: pytest.MonkeyPatch, fast: bool, precision: str
+    path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool, precision: str
 ) -> None:
     monkeypatch.setattr(hardware, "bfloat16_is_fast", lambda: fast)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={}, mode=ALL)
-    path = book / "book" / "records" / "laptop" / "toy.json"
-    device = json.loads(path.read_text())["device"]
+    make()
+    device = edit(path)["device"]
     assert device.startswith("CPU (") and device.endswith(f" threads, {precision}")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={}, mode=ALL)
-    assert json.loads(path.read_text())["device"] == f"NVIDIA H200, {precision}"
+    make()
+    assert edit(path)["device"] == f"NVIDIA H200, {precision}"
 
 
 def test_one_function_proves_all_the_records_that_it_makes(
@@ -360,3 +342,56 @@ def test_the_package_s_linear_reader_is_used_where_the_recorded_rule_says() -> N
     found = records.rows_of_record("training_free-rows", "hours")
     assert found is not None
     assert linear_reader().least_near == pytest.approx(least_near(found.rows), abs=1e-3)
+
+
+def of_seeds(seed: int = 0, seeds: int = 2, size: int = 9, digest: str = "a") -> dict[str, Any]:
+    return {
+        "time": f"day {seed}",
+        "settings": {"seed": seed, "seeds": seeds, "size": size},
+        "data": {"pydocs": digest},
+        "rows": [{"seed": one, "ndcg": one / 10} for one in range(seed, seed + seeds)],
+        "proof": {"rows": [seed]},
+    }
+
+
+def test_growing_twice_is_having_made_all_seeds_at_once() -> None:
+    at_once = of_seeds(0, 6)
+    in_parts = grown(grown(of_seeds(0, 2), of_seeds(2, 1)), of_seeds(3, 3))
+    for name in ("settings", "rows", "data", "proof"):
+        assert in_parts[name] == at_once[name]
+    assert [(one["time"], one["seed"], one["seeds"]) for one in in_parts["parts"]] == [
+        ("day 0", 0, 2),
+        ("day 2", 2, 1),
+        ("day 3", 3, 3),
+    ]
+
+
+def test_a_record_grows_by_what_its_chapter_calls_the_number_of_its_seeds() -> None:
+    one, more = of_seeds(0, 2), of_seeds(2, 3)
+    for part in (one, more):
+        part["settings"]["trainings"] = part["settings"].pop("seeds")
+    both = grown(one, more)
+    assert both["settings"] == {"seed": 0, "trainings": 5, "size": 9}
+    assert [(part["seed"], part["seeds"]) for part in both["parts"]] == [(0, 2), (2, 3)]
+    with pytest.raises(ValueError, match="begin at 3"):
+        grown(one, {**more, "settings": {**more["settings"], "seed": 3}})
+
+
+def test_data_that_the_page_had_loaded_before_may_be_missing() -> None:
+    assert grown(of_seeds(), {**of_seeds(2), "data": {}})["data"] == {"pydocs": "a"}
+
+
+@pytest.mark.parametrize(
+    ("added", "said"),
+    [
+        (of_seeds(1), r"the seeds 0 to 1: add those from 2 on \(-p seed=2\); these begin at 1"),
+        (of_seeds(3), "these begin at 3"),
+        (of_seeds(2, size=8), "other settings.*size 9 instead of 8"),
+        (of_seeds(2, digest="b"), "other data.*pydocs"),
+        ({**of_seeds(2), "data": {"pydocs": "a", "beir/med": "c"}}, "other data.*: beir/med$"),
+        ({**of_seeds(2), "settings": {"size": 9}}, "has no seeds"),
+    ],
+)
+def test_what_is_not_the_same_experiment_is_refused(added: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        grown(of_seeds(), added)

@@ -35,7 +35,7 @@ def judged(of: Claim, low: float, high: float, *gates: Reading) -> Judged:
 
 def log(chapter: str, *records: str) -> Execution:
     used = dict.fromkeys(records, "")
-    return Execution(chapter, "laptop", {}, "", 0.0, "", False, "", "", records=used)
+    return Execution(chapter, "laptop", records=used)
 
 
 def test_each_chapter_that_judges_has_one_principal_claim() -> None:

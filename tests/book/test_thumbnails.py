@@ -36,21 +36,15 @@ FIRST = 'The first figure: a line from three to four & "so on".'
 SECOND = "The second figure: once more a line from three to four."
 
 
-def test_the_figure_is_the_notebook_s_own_in_both_themes() -> None:
-    markup = drawn("one", FIRST)
-    found = figures_of(notebook("<p>a table</p>", markup, drawn("two", SECOND)))[0]
-    assert found.alt == FIRST
-    assert found.caption == "On one."
+def test_the_figure_is_the_notebook_s_own_in_both_themes_and_a_marked_one_goes_first() -> None:
+    markup = drawn("one", FIRST, lead=True)
+    found, other = figures_of(notebook("<p>a table</p>", drawn("two", SECOND), markup))
+    assert (found.alt, other.alt) == (FIRST, SECOND)
     for svg in (found.light, found.dark):
         assert svg in [of_address(one) for one in re.findall(r' src="([^"]*)"', markup)]
         assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
     assert found.light != found.dark
     assert found.size == (504, 259)
-
-
-def test_a_marked_figure_goes_before_the_first() -> None:
-    found = figures_of(notebook(drawn("one", FIRST), drawn("two", SECOND, lead=True)))[0]
-    assert found.alt == SECOND
 
 
 def test_files_hold_what_the_figure_holds_and_no_other_stays(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -85,17 +86,10 @@ def sort_claims(page: Page, address: str) -> Iterator[str]:
     for name in ("scale", "part", "verdict"):
         page.goto(f"{address}?sort={name}")
         values = [claim[name] for claim in visible(page)]
-        if len(list(runs(values))) != len(set(values)):
+        if len(list(groupby(values))) != len(set(values)):
             yield f"sorted by {name}, what belongs together does not stand together"
         if "" in values and values[-1] != "":
             yield f"sorted by {name}, what has none does not come last"
-
-
-def runs(values: list[str]) -> Iterator[str]:
-    """The values, without repetitions in a row."""
-    for before, value in zip([None, *values], values, strict=False):
-        if value != before:
-            yield value
 
 
 def follow_links(page: Page, address: str) -> Iterator[str]:

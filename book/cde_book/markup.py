@@ -23,6 +23,8 @@ from markupsafe import Markup
 _MARKDOWN = MarkdownIt("commonmark")
 #: a code span on one line, or where a tag, a comment or an address in angle brackets may begin
 _CODE_OR_TAG = re.compile(r"(?<![\\`])(`+)(?!`).*?(?<!`)\1(?!`)|<(?=[A-Za-z/!?])")
+#: a hyphen that stands for a minus sign
+_HYPHEN = re.compile(r"(?<![\w.-])-(?=\d)")
 #: what means something in Markdown's text, or in a table's cell
 _SIGNS = {ord(sign): f"&#{ord(sign)};" for sign in "`*_[]{}|\\\n$"}
 
@@ -60,6 +62,11 @@ def _style(verdict: str) -> str:
     return f"verdict-{verdict.replace(' ', '-')}"
 
 
+def with_minus(value: Any) -> str:
+    """A text whose numbers below zero have a minus sign, as they have in figures."""
+    return _HYPHEN.sub("−", str(value))
+
+
 def inert(markdown: str) -> str:
     """Markdown whose HTML is shown as text: outside of code, or if need be everywhere."""
     mended = _CODE_OR_TAG.sub(lambda found: found[0] if found[1] else "&lt;", markdown)
@@ -83,7 +90,8 @@ _ENVIRONMENT = jinja2.Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-_ENVIRONMENT.filters.update(fence=_fence, literal=_literal, quoted=_quoted, style=_style)
+_ENVIRONMENT.filters |= {"fence": _fence, "literal": _literal, "quoted": _quoted, "style": _style}
+_ENVIRONMENT.filters |= {"minus": with_minus}
 
 
 def render(template: str, **values: Any) -> str:

@@ -33,7 +33,7 @@ from cde_book.account import account, most_memory
 from cde_book.checkout import PACKAGES
 from cde_book.claims import badges
 from cde_book.ledger import ledger
-from cde_book.markup import Box, inert, render
+from cde_book.markup import Box, inert, render, with_minus
 from cde_book.records import TIMES
 from cde_book.run_mode import this_run
 from cde_studies.intervals import mean_and_interval as mean_and_interval
@@ -236,7 +236,7 @@ def answer(text: str) -> None:
     """Set the answer, at most 25 words, which the rendered page shows below its title, with badges
     of the verdicts.
     """
-    account.answer = _one_line(text)
+    account.answer = with_minus(_one_line(text))
     shown = "\n\n".join(part for part in (account.answer, badges()) if part)
     with suppress(ModuleNotFoundError):  # where nothing is rendered, as on a GPU that is lent
         from myst_nb import glue  # type: ignore[import-untyped]
@@ -246,7 +246,7 @@ def answer(text: str) -> None:
 
 def in_numbers(text: str) -> Any:
     """A paragraph below the verdicts, with results that no table and no figure of the page has."""
-    return Markdown(_one_line(text))  # type: ignore[no-untyped-call]
+    return Markdown(with_minus(_one_line(text)))  # type: ignore[no-untyped-call]
 
 
 def provenance(chapter: str) -> Any:

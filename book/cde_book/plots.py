@@ -29,7 +29,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cde_book.markup import Box
+from cde_book.markup import Box, with_minus
 from cde_book.narrow import fit_legends, make_narrow
 from cde_book.run_mode import this_run
 from cde_book.small_svg import as_address, small_svg
@@ -106,7 +106,7 @@ def show(
     One that leads its page is drawn a second time for a telephone (`cde_book.narrow`), and keeps
     that layout.
     """
-    alt = alt or description(drawing)
+    alt, caption = alt or description(drawing), with_minus(caption).replace(" %", "\u00a0%")
     if len(alt) < 40:
         raise ValueError(f"alt must describe the figure in 40 characters or more; it is {alt!r}")
     if data.empty:
@@ -159,6 +159,7 @@ def _markup(data: pd.DataFrame) -> str:
         justify="left",
     )
     # a part that scrolls can be reached by the keyboard
+    shown = with_minus(shown)
     return f'<div class="cde-scroll" tabindex="0" role="region" aria-label="table">{shown}</div>'
 
 

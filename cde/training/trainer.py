@@ -49,8 +49,8 @@ def build_model(config: TrainConfig, device: torch.device | None = None) -> Enco
     torch.manual_seed(config.seed)
     options: dict[str, Any] = {"device": device and str(device), "precision": config.precision}
     started = Path(config.start)
-    own = config.start != "minilm" and os.path.isfile(started / "config.json")
-    saved = read_config(started) if own else {}
+    is_folder = config.start != "minilm" and os.path.isfile(started / "config.json")
+    saved = read_config(started) if is_folder else {}
     if str(saved.get("model_type")).startswith("cde-"):
         cls: Any = BiEncoder if config.architecture == "bi-encoder" else ContextualEncoder
         model: Encoder = cls.from_pretrained(started, **options)

@@ -385,10 +385,17 @@ class RetrievalSet:
         return self.asking([self.query_ids[i] for i in np.sort(rows)])
 
     def asking(self, query_ids: Sequence[str]) -> RetrievalSet:
-        """The same corpus with these of its queries, in this order."""
-        if list(query_ids) == self.query_ids:
+        """The same corpus with these of its queries, in this order.
+
+        Raises:
+            ValueError: an id of no query.
+        """
+        query_ids = checked_ids(query_ids, f"{self.name}: query_ids")
+        if query_ids == self.query_ids:
             return self
         texts = dict(zip(self.query_ids, self.queries, strict=True))
+        if stray := [one for one in query_ids if one not in texts]:
+            raise ValueError(f"{self.name} has no query {shown(stray[0])}")
         return replace(
             self,
             query_ids=query_ids,

@@ -28,7 +28,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, PreTrainedModel
 from transformers.utils import is_flash_attn_2_available
 
-from cde.hardware import Precision, compute_device, tokens_at_once
+from cde.hardware import Precision, chosen_precision, compute_device, tokens_at_once
 from cde.models.backbones import build_backbone, pooled, to_the_left, token_states
 from cde.models.configuration import BiEncoderConfig, check_settings
 from cde.models.weights import (
@@ -380,6 +380,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         if tokenizer is not None:
             check_tokenizer(tokenizer, self)
         self.tokenizer = tokenizer
+        chosen_precision(precision)  # refuses another one now, not at the first text
         self.precision = precision
         self.set_attention(attn_implementation)
         moved: Self = self.to(compute_device(device)).eval()

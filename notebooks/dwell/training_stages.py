@@ -85,7 +85,8 @@ results = page.experiment(
 )
 # what is not trained has no seed: once is enough
 untrained = results["chain"].isin(pretrained.REFERENCES)
-results = results[~untrained | (results["seed"] == settings.seed)].reset_index(drop=True)
+once = results["seed"] == results.loc[untrained, "seed"].min()
+results = results[~untrained | once].reset_index(drop=True)
 results = results.join(thirds(results)).set_index("seed")
 results["lean"] = results["beginning"] - results["end"]
 results["share"] = results["decline"] / results["room"]
@@ -399,8 +400,8 @@ page.answer(
 # brought no preference for the beginning either, in one order. In {doc}`cure_for_dwelling` the
 # place of the passages in training had an effect.
 #
-# On documents of 160 to 400 words, two of the five planned runs of a thousand steps a stage are
-# there, which is exploratory. In both the preference grows with crops, with an episode, and with
+# On documents of 160 to 400 words, four of the five planned runs of a thousand steps a stage are
+# there, which is exploratory. In each the preference grows with crops, with an episode, and with
 # further ones. An encoder that was fine-tuned alone finds more than any that went through other
 # stages first. The paper finds the opposite, with a model that had never been an embedder.
 #

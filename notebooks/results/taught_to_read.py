@@ -353,7 +353,7 @@ pair = OWN, OWN | OTHER
 on_real, on_made = (difference(runs["coarse"][lead], pair, where=of) for of in ("out", "in"))
 page.answer(
     f"""{claims.apart(f"{where}, giving the encoder its own corpus", on_real, "giving another")};
-    {claims.apart("on synthetic corpora it", on_made, "giving another")}."""
+    {claims.apart("on synthetic corpora it", on_made, "", "")}."""
 )
 
 # %% [markdown]

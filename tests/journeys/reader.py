@@ -284,6 +284,7 @@ def question_problems(
             continue
         place = f"section#{asked['section']}" if "section" in asked else FIRST_SCREEN
         shown = " ".join(" ".join(tag.get_text(" ") for tag in pages[page].select(place)).split())
+        shown = shown.replace("−", "-")  # the claims as JSON have hyphens
         wanted = [part for name in asked.get("claims", ()) for part in answer_of(said[name])]
         if kind := asked.get("counts"):
             count = sum(verdict_of(entry) == kind for entry in said.values())

@@ -8,10 +8,9 @@
 # another is as good (Fig. 7). The paper prints no number for any of this, and no test.
 #
 # **Our encoder ignores its context.** At `laptop`, context of another corpus moves a document on
-# average by less than a hundredth of the distance between two documents; the first figure has the
-# number.
-# So this page cannot say whether the paper is right. It shows what these figures look like for an
-# encoder that does not read, and much of what the paper sees in them is seen here as well.
+# average by less than a hundredth of the distance between two documents (the first section has the
+# number). So this page cannot say whether the paper is right. It shows what these figures look like
+# for an encoder that does not read, and much of what the paper sees in them is seen here as well.
 
 # %%
 from cde_book import charts, claims, gates, page, plots
@@ -314,7 +313,7 @@ charts.show_forest(
     ["contexts"],
     "points of NDCG@10",
     "What the own corpus as context gains over others, and the full window over half of it, with "
-    "intervals over seeds and corpora. The paper prints scores by forum, without intervals.",
+    "intervals over seeds and corpora. The paper's figures have no numbers.",
     "CDE Figs. 7 and 16",
     lead=True,
 )

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from cde.intervals import Interval
 from cde_book.markup import Box
 from cde_book.plots import COLORS, INK, MARKERS, MUTED, Series, describe, figure, in_words, show
+from cde_book.verdicts import order
 
 #: a value that the paper has found, beside ours, and any other value
 _HOLLOW: dict[str, Any] = {"marker": "D", "markersize": 8, "markerfacecolor": "none"}
@@ -317,8 +318,8 @@ def show_forest(
         papers = {label[key]: mark for key, mark in (marks or {}).items()}
         forest(axis, lines, xlabel, bound, papers)
     data = interval_table(intervals, names, xlabel).assign(**(beside or {}))
-    if "profile" in names and len(made := list(dict.fromkeys(data["profile"]))) > 1:
-        sizes = [one for one in ("smoke", "laptop", "hours", "day", "gpu", "paper") if one in made]
+    if "profile" in names and len(made := set(data["profile"])) > 1:
+        sizes = sorted(made, key=order, reverse=True)
         caption += f" Sizes of run, from small to large: {', '.join(sizes)}."
     if marks:
         data["the paper"] = [marks.get(key) for key in intervals]

@@ -90,8 +90,9 @@ _ENVIRONMENT = jinja2.Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-_ENVIRONMENT.filters |= {"fence": _fence, "literal": _literal, "quoted": _quoted, "style": _style}
-_ENVIRONMENT.filters |= {"minus": with_minus}
+_ENVIRONMENT.filters.update(
+    fence=_fence, literal=_literal, minus=with_minus, quoted=_quoted, style=_style
+)
 
 
 def render(template: str, **values: Any) -> str:

@@ -166,9 +166,11 @@ def fit_legends(drawing: Figure) -> float:
     """Legends in fewer columns where their entries need more than the figure's width; by how many
     inches they are higher for it.
     """
-    drawing.draw_without_rendering()
     within = [axis.get_legend() for axis in drawing.axes if axis.get_visible()]
-    return sum(_fit_legend(drawing, one) for one in [*drawing.legends, *within] if one is not None)
+    several = [one for one in [*drawing.legends, *within] if one is not None and one._ncols > 1]  # type: ignore[attr-defined]
+    if several:
+        drawing.draw_without_rendering()
+    return sum(_fit_legend(drawing, one) for one in several)
 
 
 def _fit_legend(drawing: Figure, legend: Legend) -> float:

@@ -288,7 +288,7 @@ first = "Trained with passages first, the preference for the beginning"
 left = page.mean_and_interval(left_of(ANYWHERE, FIRST), 2)
 page.answer(
     f"""{claims.apart(first, lean, "that with passages last")}; random places leave {left} of the
-    index."""
+    sensitivity index."""
 )
 
 # %% [markdown]

@@ -81,6 +81,18 @@ def fit(sizes: Iterable[float], costs: Iterable[float]) -> Curve:
     return Curve(line.slope, line.slope - half, line.slope + half, at)
 
 
+def beside(reports: list[CostReport], cells: Callable[[CostReport], Rows]) -> Rows:
+    """Rows of `cells` that differ only in their last value, as one with a column for each class."""
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    for report in reports:
+        for one in cells(report):
+            *names, last = one
+            key = {name: one[name] for name in names}
+            row = rows.setdefault(tuple(key.values()), key | {all.named: None for all in reports})
+            row[report.named] = one[last]
+    return rows.values()
+
+
 def summary(report: CostReport) -> Rows:
     """Against each peer the best arm's ratio, from the least to the greatest of all cases."""
     groups: dict[tuple[str, ...], list[float]] = {}
@@ -88,7 +100,18 @@ def summary(report: CostReport) -> Rows:
         groups.setdefault((way(one), one.peer, one.meaning), []).append(one.ratio.median)
     for (does, peer, meaning), ratios in groups.items():
         ends = dict.fromkeys(f"{one:.2f}" for one in (min(ratios), max(ratios)))
-        yield {"what": does, "against": peer, "ratio": f"{' to '.join(ends)} {meaning}"}
+        yield {"what": does, "against": peer, "ratio": meaning, "measured": " to ".join(ends)}
+
+
+def results(report: CostReport) -> Rows:
+    """What was measured of each target, marked where it is reached, with the limit elsewhere."""
+    for one in judged(report):
+        reached, limit = one["result"].startswith("reached"), one.get("limit")
+        mark = ("✓" if one["result"] == "reached" else "(✓)") if reached else "✗"
+        most = f", limit {limit.median:.2f}" if limit and not reached else ""
+        yield {name: one[name] for name in ("target", "case")} | {
+            "measured": f"{one['measured']} {mark}{most}"
+        }
 
 
 def growth(reports: list[CostReport]) -> Rows:
@@ -137,14 +160,13 @@ def machine(report: CostReport) -> dict[str, Any]:
 def cost() -> dict[str, str]:
     """The parts of book/cost.md."""
     reports = read_cost_reports()
-    lead = ([one for one in reports if not one.imitated] or reports)[-1]
     targets = [row for report in reports for row in judged(report)]
     reached = sum(row["result"] == "reached" for row in targets)
     questions = dict.fromkeys(one.question for report in reports for one in report.comparisons)
     return {
-        "summary": f"On {lead.named}:\n\n{table(summary(lead))}\n\n"
-        f"Of the {len(targets)} targets below, {reached} are reached in every round.",
-        "targets": table(targets),
+        "summary": table(beside(reports, summary)),
+        "targets": f"{table(beside(reports, results))}\n\n"
+        f"Of these {len(targets)}, {reached} are reached in every round.",
         "growth": table(growth(reports)),
         "shares": table(shares(reports)),
         "machines": table(map(machine, reports)),

@@ -71,10 +71,8 @@ def judged(report: CostReport) -> Iterator[dict[str, Any]]:
             if fits and target.case in one.case and one.arm != "context, full":
                 most = "most" if one.meaning == "times the cost" else "least"
                 yield {
-                    "target": f"{one.question}: at {most} {target.bound:g} {one.meaning}",
+                    "target": f"{way(one)}: at {most} {target.bound:g} {one.meaning}",
                     "case": one.case,
-                    "class": report.named,
-                    "arm": one.arm,
                     "measured": one.ratio,
                     "limit": (limit := limit_of(report, one)),
                     "result": result(target, one, limit),
@@ -83,7 +81,6 @@ def judged(report: CostReport) -> Iterator[dict[str, Any]]:
         yield {
             "target": f"{bound.question}: at most {bound.allowed:g} GB",
             "case": f"{bound.size:,} {bound.unit}",
-            "class": report.named,
             "measured": f"{bound.used:.2f} GB",
             "result": "reached" if bound.used <= bound.allowed else "not reached",
         }

@@ -284,7 +284,7 @@ page.in_numbers(
 # %% tags=["hide-cell"]
 lean = apart(FIRST, LAST, "lean")
 lean = run_interval(lean) if len(lean) > 1 else float(lean.mean())
-first = "Trained with passages first, the preference for the beginning"
+first = f"On {MAIN}, trained with passages first, the preference for the beginning"
 left = page.mean_and_interval(left_of(ANYWHERE, FIRST), 2)
 page.answer(
     f"""{claims.apart(first, lean, "that with passages last")}; random places leave {left} of the

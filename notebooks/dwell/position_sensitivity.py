@@ -311,12 +311,10 @@ for _, row in preferred.iterrows():
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-largest = max(NAMES, key=lambda name: index_of(name, MINILM, MOVED).estimate)
-chance = rows_of(largest, MINILM, MOVED)["without"].iloc[0]
+beyond = [name for name in NAMES if index_of(name, MINILM, MOVED, True).low > 0]
 page.answer(
-    f"""When a sentence is moved through its document, MiniLM's NDCG@10 varies most on {largest}
-    (position sensitivity index {claims.shown(index_of(largest, MINILM, MOVED), 2)}; chance gives
-    {chance:.2f})."""
+    f"""Moved through its document, a sentence changes MiniLM's NDCG@10 by more than chance on
+    {len(beyond)} of {len(NAMES)} collections."""
 )
 
 # %% [markdown]

@@ -390,8 +390,8 @@ pd.Series(cosine, index=tried, name="cosine of its two vectors").round(2).to_fra
 # %% tags=["hide-cell"]
 apart = float(cosines[0])
 page.answer(
-    f"""{apart:.2f} is the cosine between one question's two vectors, after an encoder has read
-    recipes or a manual. Without reading there is one vector."""
+    f"""An encoder that subtracts what documents share gives one question two vectors, after recipes
+    and after a manual; their cosine is {apart:.2f}."""
 )
 
 # %% tags=["remove-input"]

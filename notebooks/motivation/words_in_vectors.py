@@ -125,9 +125,9 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 means = largest[["read", "training", "counted"]].mean()
 page.answer(
-    f"""In part: word frequencies read from {largest["sample"].iloc[0]} documents' vectors correlate
-    {means["read"]:.2f} with those of the unseen corpus; training frequencies
-    {means["training"]:.2f}, counting the same documents {means["counted"]:.2f}."""
+    f"""Better than training frequencies do: word frequencies read from
+    {largest["sample"].iloc[0]} documents' vectors correlate {means["read"]:.2f} with an unseen
+    corpus'; training frequencies {means["training"]:.2f}, counted ones {means["counted"]:.2f}."""
 )
 
 # %% [markdown]

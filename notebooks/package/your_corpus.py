@@ -363,10 +363,11 @@ found = claims.by_verdict(
     otherwise="perhaps by chance",
 )
 largest = next(of for of in reversed(apart) if of in TESTED)
-compared = claims.apart(
-    "An encoder fused with BM25", gains[largest][BETTER], "the better of the two"
+compared = claims.apart("An encoder fused with BM25", gains[largest][BETTER], "the better of both")
+page.answer(
+    f"""{compared}, {found}, and {claims.shown(gains[largest][f"both − {LEXICAL}"])} above BM25 over
+    {len(apart[largest])} collections."""
 )
-page.answer(f"{compared} over {len(apart[largest])} collections, {found}.")
 
 # %% [markdown]
 # ## What differs from the paper's setting

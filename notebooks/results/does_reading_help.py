@@ -349,8 +349,9 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 (first,) = questions[CAN].values()
 page.answer(
-    f"""{claims.apart("Reading the searched corpus", together, "reading another")} on judged
-    collections ({len(same)} encoders), and {first.estimate:.0f} above it in an artificial game."""
+    f"""On judged collections, {claims.apart("reading the searched corpus", together, "another")}
+    (mean of {len(same)} trained encoders), and {first.estimate:.0f} above it in an artificial
+    game."""
 )
 
 # %% [markdown]
@@ -367,8 +368,8 @@ page.answer(
 # than with another one, on judged collections and on the new sources. We do not know why. On judged
 # collections the statistics of the right corpus are not always the best ones to search it with. On
 # the other sources BM25 gains from them, and readers do not. They were trained on boilerplate,
-# which may differ from what real text requires. {doc}`taught_to_read` rules out one reason: that
-# each query's own document was in the context in training, but seldom is in a test.
+# which may differ from what real text requires. {doc}`taught_to_read` speaks against one reason:
+# that each query's own document was in the context in training, but seldom is in a test.
 #
 # ## What differs from the paper's setting
 #

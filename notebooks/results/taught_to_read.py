@@ -363,9 +363,10 @@ page.answer(
 # encoders use their context, also on corpora and words that they never saw. Yet on judged
 # collections and on the new sources they score lower with the right corpus than with another one.
 # The additional parameters cannot be the cause, because parameters alone could not tell the two
-# contexts apart. Nor can coarse lessons: graded ones give the same result. Nor is it that each
-# query's own document was in the context during training: readers that never met it there lose as
-# much, and a test context without relevant documents changes nothing.
+# contexts apart. Coarse lessons alone are not the cause: graded ones give a difference of the same
+# sign. Nor does it seem to come from the query's own document in the training context: readers that
+# never met it there lose about as much, and we saw no effect of leaving relevant documents out of
+# the test context.
 #
 # The lessons themselves may be the cause: they teach a reader to give less weight to what many
 # documents share, and in a forum or a field of research that may be the subject. BM25 gains from

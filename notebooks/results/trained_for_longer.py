@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Does the paper's encoder use its corpus once it is trained for longer?
+# # Does a small contextual encoder use its corpus once it is trained for longer?
 #
 # This page answers **CDE §4.2 and §6** {cite}`morris2024contextual` at the largest scale of this
 # book. The encoders of {doc}`table1` took 50 to 390 steps and ignored their corpus. The paper
@@ -56,17 +56,17 @@ settings
 #
 # An encoder starts from two layers of MiniLM and learns from pairs of public sources and from
 # docstrings; sources too small for a batch and a context beside it are left out. A batch is a
-# cluster of 256 pairs of one source. The *contextual encoder* is the paper's, with 64 context
-# documents from the batch, in the cheaper form of its attention in which the context is computed
-# once. The *bi-encoder* learns from the same batches, without a context. A third encoder,
-# *directions in training*, is a bi-encoder whose loss multiplies the vectors of a batch by
-# $W = C^{-1/4}$ of the batch's documents: it reads a corpus by construction.
+# cluster of 256 pairs of one source. The *contextual encoder* is like the paper's, with 64 context
+# documents from the batch, but smaller, and its attention is cheaper: the context is computed once.
+# The *bi-encoder* learns from the same batches, without a context. A third encoder, *directions in
+# training*, is a bi-encoder whose loss multiplies the vectors of a batch by $W = C^{-1/4}$ of the
+# batch's documents: it reads a corpus by construction.
 #
 # Tests are manuals of web services that no training pair came from: a kind of text that training
-# did not have, with queries that need the corpus' own statistics
-# ({doc}`../motivation/headroom`). That is where the paper expects most. Context documents of the
-# *right corpus* come from the manual that is searched, those of the *wrong corpus* from another
-# manual. *Null* is the token that stands for no context.
+# did not have, with queries that need the corpus' own statistics ({doc}`../motivation/headroom`).
+# If reading helps anywhere, we expect it there. Context documents of the *right corpus* come from
+# the manual that is searched, those of the *wrong corpus* from another manual. *Null* is the token
+# that stands for no context.
 
 # %%
 import pandas as pd
@@ -294,7 +294,7 @@ last = mean.iloc[-1]
 page.answer(
     f"""After {last.name:,} steps, {
         claims.apart("NDCG@10 with the right corpus", reads, "that with a wrong one", "points", 2)
-    }."""
+    }, on unseen manuals."""
 )
 
 # %% tags=["hide-input"]

@@ -331,8 +331,8 @@ near, other = (again[WHOLE, order, batch].estimate for order in ORDERS)
 neighbours = "NDCG@10 with neighbouring clusters packed together"
 helped = deciding(results, pair)
 page.answer(
-    f"""{claims.apart(neighbours, helped, "random packing", unit="points")}. A pair meets {near:.0%}
-    (random: {other:.0%}) of its batch-mates in the next epoch."""
+    f"""{claims.apart(neighbours, helped, "random packing", unit="points")}. In batches of {batch:,}
+    docstrings a pair meets {near:.0%} (random: {other:.0%}) of its mates in the next epoch."""
 )
 
 # %% [markdown]

@@ -339,12 +339,13 @@ for scale in everywhere:
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-taught_to, untaught = (
-    claims.shown(follows[arm], 2) if follows[arm] else "not defined" for arm in (TAUGHT, READS)
+known, fixed = (mean_of(arm, "looks_up") for arm in (READS, FIXED))
+known, fixed, weigh = (
+    claims.shown(one, 2) if one else "not defined" for one in (known, fixed, follows[READS])
 )
 page.answer(
-    f"""Between corpora, word weight and document frequency change with rank correlation
-    {taught_to} after training on synthetic corpora, {untaught} on real text alone."""
+    f"""How common a word is (correlation {known}), but so does one with a fixed context ({fixed});
+    words that are commoner weigh less at {weigh}."""
 )
 
 # %% [markdown]

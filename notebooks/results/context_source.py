@@ -14,7 +14,7 @@
 
 # %%
 from cde_book import charts, claims, gates, page, plots
-from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several, Share
+from cde_book.parameters import Count, Layers, Long, Profile, Seed, Several, Share
 
 page.claims_under_test("context_source")
 
@@ -41,7 +41,6 @@ batch_size: Several | None = None
 cluster_size: Count | None = None
 context_size: Count | None = None  # the window: context documents in training
 layers: Layers | None = None  # of the start's transformer, in either stage
-learning_rate: Rate | None = None
 
 # %%
 from cde_studies import recipes

@@ -17,7 +17,7 @@
 
 # %%
 from cde_book import charts, claims, gates, page, plots
-from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book.parameters import Count, Layers, Long, Profile, Seed, Several
 
 page.claims_under_test("first_stage_size")
 
@@ -37,10 +37,8 @@ data: str | None = None  # pairs to train on
 pairs: Long | None = None
 steps: Long | None = None
 batch_size: Several | None = None
-cluster_size: Count | None = None
 context_size: Count | None = None  # context vectors in all: documents, where each gives one
 layers: Layers | None = None  # of the start's transformer, in either stage
-learning_rate: Rate | None = None
 
 # %%
 from cde_studies import recipes

@@ -7,31 +7,11 @@ Cost: that of a few texts in context, once for each pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from cde.models import ContextualEncoder
 from cde_studies.encoder.properties import Tokens, exchanged, largest_change
-from cde_studies.encoder.untrained import untrained_published
-
-
-def published_passes(
-    folder: str, context_size: int, seed: int = 0
-) -> Iterator[tuple[str, ContextualEncoder]]:
-    """The published forward passes: variant and encoder, in evaluation mode."""
-    variants = ["hub", "train", "v2"]
-    if folder:
-        own = ContextualEncoder.from_pretrained(folder).config.variant
-        variants = ["v2"] if own == "v2" else ["hub", "train"]
-    for variant in variants:
-        if folder:
-            options: dict[str, Any] = {"variant": variant, "precision": "float32"}
-            yield variant, ContextualEncoder.from_pretrained(folder, **options)
-        else:
-            yield variant, untrained_published(variant, context_size, seed)
 
 
 def pass_changes(

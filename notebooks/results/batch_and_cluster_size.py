@@ -362,7 +362,8 @@ for runs, enter, what in (
     if "day" in runs:  # a long run has the bi-encoder alone
         long = study.SizeSweep(runs["day"].rows)
         display(gates.of_recipe("batch_and_cluster_size", day, long, scale="day"))
-        enter(long, f"profile day, out of domain, {long.sets()} sets, {what}", "day")
+        where = f"profile day, out of domain, {long.sets()} sets, 128,000 pairs seen"
+        enter(long, f"{where}, {what}", "day")
 full, name = settings.attention == "full", kinds[CONTEXTUAL]
 tested = {BI: True, CONTEXTUAL: full}
 smaller = {arm: results.gain_of_clusters(*arm) for arm in arms}  # clusters

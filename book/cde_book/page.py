@@ -177,7 +177,7 @@ def show_source(note: str) -> None:
     """
     if not note:
         return
-    cell = getattr(get_ipython(), "execution_count", None)
+    cell: Any = getattr(get_ipython(), "execution_count", None)
     shown, notes = account.sources.get(cell, (None, []))
     notes = [*notes, note]
     head = "; ".join(map(_head_of, notes))

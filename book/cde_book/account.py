@@ -19,6 +19,7 @@ class Account:
     shared: set[str] = field(default_factory=set)  # hashes of recipes whose overlap is shown
     measured: list[Any] = field(default_factory=list)  # measurements of claims, in their order
     gates: dict[tuple[str, str], Any] = field(default_factory=dict)  # (scale, gate) → its reading
+    sources: dict[int, Any] = field(default_factory=dict)  # by cell: the fold shown, its notes
     answer: str = ""  # in Markdown
     chapter: str = ""  # once the page has told its provenance
     profile: str = ""  # once the page's settings are made

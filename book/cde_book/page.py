@@ -172,16 +172,32 @@ def folded(title: str, shown: Box, text: str = "") -> Box:
 
 
 def show_source(note: str) -> None:
-    """Say below the cell where its numbers come from, open if a record is stale or altered."""
+    """Say below the cell where its numbers come from: several notes of a cell are one fold, which
+    is open if a record is stale or altered.
+    """
     if not note:
         return
+    cell: Any = getattr(get_ipython(), "execution_count", None)
+    shown, notes = account.sources.get(cell, (None, []))
+    notes = [*notes, note]
+    head = "; ".join(map(_head_of, notes))
+    if len(notes) > 1 and all("Read from the record" in one for one in notes):
+        head = f"Read from {len(notes)} records"
+    text = "\n".join(notes)
+    is_open = "STALE" in text or "ALTERED" in text
+    box = Box(render("source.html.j2", head=head, notes=notes, open=is_open), text)
+    if shown is None:
+        shown = display(box, display_id=True)  # type: ignore[no-untyped-call]
+    else:
+        shown.update(box)
+    if cell is not None:
+        account.sources[cell] = shown, notes
+
+
+def _head_of(note: str) -> str:
+    """What a note says first."""
     head, found, _ = note.partition(", not computed here")
-    if not found:
-        head = note.partition(": ")[0].partition(". ")[0]
-    markup = render(
-        "source.html.j2", head=head, note=note, open="STALE" in note or "ALTERED" in note
-    )
-    display(Box(markup, note))  # type: ignore[no-untyped-call]
+    return head if found else note.partition(": ")[0].partition(". ")[0]
 
 
 def show_configurations_as_tables() -> None:

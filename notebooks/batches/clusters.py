@@ -25,10 +25,7 @@ max_tokens: Tokens | None = None  # texts are cut there
 batch_size: Several | None = None  # also the mean size of a cluster
 iterations: list[Count] | None = None  # of k-means; Eq. 2 is measured after each
 attempts: Count | None = None  # of the other k-means, of which the best is kept
-sparse_dim: Count | None = None  # dimensions of the sparse surrogate's vectors
-bound_pairs: Count | None = None  # that the bounds of Eq. 2 are estimated from
 triples: Count | None = None  # that the triangle inequality is tried on
-tiny_sets: Count | None = None  # that the best batches are found for
 
 # %%
 laptop = {"pairs_per_package": 600, "max_tokens": 64, "batch_size": 128, "attempts": 1}

@@ -10,7 +10,7 @@
 
 # %%
 from cde_book import charts, claims, gates, page, plots, sketches
-from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several, Tokens
+from cde_book.parameters import Count, Layers, Long, Profile, Seed, Several, Tokens
 
 page.claims_under_test("packing")
 
@@ -29,7 +29,6 @@ steps: Long | None = None
 batch_size: Several | None = None
 context_size: Count | None = None  # given as in another chapter, runs are shared
 layers: Layers | None = None  # of the start's transformer
-learning_rate: Rate | None = None
 # what packing does to clusters
 pairs_per_package: Count | None = None
 max_tokens: Tokens | None = None  # texts are cut there
@@ -42,7 +41,7 @@ attempts: Count | None = None  # of k-means, of which the best is kept
 long_run: bool = False  # the two orders with a thousand updates, with $CDE_DATA
 
 # %%
-TRAINED = ("data", "pairs", "steps", "batch_size", "context_size", "layers", "learning_rate")
+TRAINED = ("data", "pairs", "steps", "batch_size", "context_size", "layers")
 laptop = {"seeds": 3, "cluster_sizes": [16, 128], "iterations": 15, "attempts": 1}
 laptop |= {"pairs_per_package": 600, "max_tokens": 64, "cluster_size": 128}
 laptop |= {"batch_sizes": [32, 128, 512], "epochs": 12, "queries_per_batch": 64}

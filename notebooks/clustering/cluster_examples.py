@@ -25,8 +25,6 @@ clusters: Several | None = None  # that they are cut into
 starts: Several | None = None  # of k-means, over which all is averaged
 max_tokens: Tokens | None = None  # texts are cut there
 members: Count | None = None  # of each cluster that are shown
-first_words: Count | None = None  # the most common ones; any other counts as one more
-sparse_dim: Count | None = None  # dimensions of the tf-idf vectors
 
 # %%
 settings = page.settings(

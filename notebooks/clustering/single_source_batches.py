@@ -9,7 +9,7 @@
 
 # %%
 from cde_book import charts, claims, page, plots
-from cde_book.parameters import Count, CountOrZero, Long, Profile, Rate, Seed, Several
+from cde_book.parameters import Count, CountOrZero, Long, Profile, Seed, Several
 
 page.claims_under_test("single_source_batches")
 
@@ -27,7 +27,6 @@ data: str | None = None  # pairs to train on
 pairs: Long | None = None
 batch_size: Several | None = None
 layers: CountOrZero | None = None  # of the start's transformer; 0 leaves word embeddings
-learning_rate: Rate | None = None
 long_run: bool = False  # train and test on $CDE_DATA, for an hour
 
 # %%

@@ -25,11 +25,10 @@ context_size: Count | None = None  # context documents
 draws: Count | None = None  # of the order of the context
 max_tokens: Tokens | None = None  # texts are cut there
 layers: Layers | None = None  # of MiniLM's 6, in each stage
-published: str | None = None  # a folder with jxm/cde-small-v1 or -v2, in place of random weights
 
 # %%
 of_texts = {"corpora": ["networkx", "sqlalchemy"], "texts": 16, "max_tokens": 64}
-of_model = {"context_size": 64, "draws": 5, "layers": 6, "published": ""}
+of_model = {"context_size": 64, "draws": 5, "layers": 6}
 small = {"corpora": ["rich", "networkx"], "texts": 12, "context_size": 8, "draws": 3}
 large = {"texts": 1024, "draws": 100, "max_tokens": 512}
 settings = page.settings(
@@ -91,7 +90,7 @@ import cde
 from cde.intervals import Interval, mean_interval
 from cde.models import VARIANTS
 from cde_studies.encoder import properties, published_parts
-from cde_studies.encoder.untrained import untrained_arms
+from cde_studies.encoder.untrained import untrained_arms, untrained_published
 
 corpus = {one: cde.load_pairs(f"pydocs/{one}", split="all").documents for one in settings.corpora}
 home, J = settings.corpora[0], settings.context_size
@@ -220,16 +219,16 @@ plots.table(pd.DataFrame(rows).map(str).rename_axis(""))
 # rotary function with heads and tokens exchanged, so each is rotated by the index of its *attention
 # head*. All text tokens of a head are rotated alike, which cancels out between them, so the model
 # cannot tell one order of words from another. The same weights under the training code can. The
-# table measures this with the same random weights in each pass (or those in `published`):
+# table measures this with the same random weights in each pass:
 
 # %%
 changes, vectors = {}, {}
-for name, model in published_parts.published_passes(settings.published, J, settings.seed):
+for name in ("hub", "train", "v2"):
+    model = untrained_published(name, J, settings.seed)
     tokens = (properties.token_ids(bare, some, model) for some in (sample, context_texts))
     changes[name], vectors[name] = published_parts.pass_changes(model, *tokens)
-if "hub" in vectors:
-    cosine = torch.nn.functional.cosine_similarity(vectors["hub"], vectors["train"]).mean()
-    print(f"the same weights in `hub` and `train`: mean cosine {float(cosine):.2f}")
+cosine = torch.nn.functional.cosine_similarity(vectors["hub"], vectors["train"]).mean()
+print(f"the same weights in `hub` and `train`: mean cosine {float(cosine):.2f}")
 rows = pd.DataFrame(changes).T.map("{:.1e}".format).replace("nan", "refused")
 plots.table(rows.rename_axis("largest change of a coordinate").reset_index())
 

@@ -23,70 +23,35 @@ page.claims_under_test("headroom")
 profile: Profile = "laptop"
 seed: Seed = 0
 fig8_documents: Count | None = None  # of each package, and queries as many
-dimensions: Count | None = None  # of the LSA model
 fig8_collections: list[str] | None = None  # of $CDE_DATA/beir, compared with msmarco-dl19-sub
-fig8_collection_documents: Count | None = None  # kept of each
-fig8_collection_queries: Count | None = None
 packages: list[str] | None = None  # of pydocs; by default all
 documents: Count | None = None  # of each package, and queries as many
 max_tokens: Tokens | None = None  # texts are cut there, for MiniLM; 256 at most
-long_run: bool = False  # search the collections, for some ten minutes
+long_run: bool = False  # search collections, manuals and sources, for some ten minutes
 collections: list[str] | None = None  # of $CDE_DATA/beir
-collection_documents: Count | None = None  # kept of each; relevant ones all stay
-collection_queries: Count | None = None
-collection_tokens: Tokens | None = None
-manuals: Count | None = None  # of the test part, searched with long_run
-manual_documents: Count | None = None  # of each, and a third as many queries
-source_documents: Count | None = None  # of each source of $CDE_DATA/pairs, searched with long_run
-source_queries: Count | None = None
 
 # %%
 beir = ["cacm", "cisi", "climate-fever-evidence", "cosqa", "covidqa-docs", "cranfield", "csfcube"]
 beir += ["dbpedia-entity-sub", "med", "msmarco-dl19-sub", "quora-sub", "scifact", "squad-dev"]
-of_each = {"collection_documents": 5000, "collection_queries": 300, "collection_tokens": 128}
 against_msmarco = [one.replace("-docs", "-passages") for one in beir if "msmarco" not in one]
+laptop = {"fig8_documents": 240, "dimensions": 256, "fig8_collections": against_msmarco}
+laptop |= {"fig8_collection_documents": 1000, "fig8_collection_queries": 100}
+laptop |= {"packages": None, "documents": 120, "max_tokens": 64, "collections": beir}
+# of a long run: what is kept of each; relevant documents all stay
+OF_EACH = {"collection_documents": 5000, "collection_queries": 300, "collection_tokens": 128}
+OF_EACH |= {"manuals": 60, "manual_documents": 300, "source_documents": 1000, "source_queries": 300}
 fig8_small = {"fig8_collections": against_msmarco[:6], "fig8_collection_documents": 60}
-small = ["PIL", "mpmath", "rich", "sphinx", "accelerate", "tornado"]
+small = {"packages": ["PIL", "mpmath", "rich", "sphinx", "accelerate", "tornado"], "documents": 30}
+small |= {"fig8_documents": 30, "dimensions": 16, **fig8_small, "fig8_collection_queries": 10}
+many = {"fig8_collection_documents": 10**9, "fig8_collection_queries": 10**9, "documents": 5000}
 settings = page.settings(
     globals(),
-    laptop={
-        "fig8_documents": 240,
-        "dimensions": 256,
-        "fig8_collections": against_msmarco,
-        "fig8_collection_documents": 1000,
-        "fig8_collection_queries": 100,
-        "packages": None,
-        "documents": 120,
-        "max_tokens": 64,
-        "collections": beir,
-        **of_each,
-        "manuals": 60,
-        "manual_documents": 300,
-        "source_documents": 1000,
-        "source_queries": 300,
-    },
-    smoke={
-        "fig8_documents": 30,
-        "dimensions": 16,
-        **fig8_small,
-        "fig8_collection_queries": 10,
-        "packages": small,
-        "documents": 30,
-        "max_tokens": 16,
-    },
+    laptop=laptop | OF_EACH,
+    smoke=small | {"max_tokens": 16},
     fresh={"fig8_documents": 60, **fig8_small, "documents": 60},
-    gpu={
-        "fig8_collection_documents": 20_000,
-        "fig8_collection_queries": 2000,
-        "documents": 240,
-        "max_tokens": 256,
-    },
-    paper={
-        "fig8_collection_documents": 10**9,
-        "fig8_collection_queries": 10**9,
-        "documents": 5000,
-        "max_tokens": 256,
-    },
+    gpu={"fig8_collection_documents": 20_000, "fig8_collection_queries": 2000, "documents": 240}
+    | {"max_tokens": 256},
+    paper=many | {"max_tokens": 256},
 )
 if settings.fig8_collections and len(settings.fig8_collections) < 4:
     raise ValueError(f"fig8_collections must be four or more; they are {settings.fig8_collections}")
@@ -105,10 +70,9 @@ settings
 # 1.2 × 10⁷), and the root mean square over **shared** terms.
 #
 # - **LSA** {cite}`deerwester1990indexing`, the leading singular vectors of a tf-idf table, knows
-#   term weights only from the corpus that it is fitted to: the training packages of `pydocs`. If
-#   the claim holds for anything, it should hold here. For each training package LSA is fitted
-#   without that package, so that every test corpus is unseen. A docstring's summary is the query,
-#   the rest of it the document to find.
+#   term weights only from the corpus that it is fitted to: the training packages of `pydocs`,
+#   without the one that is searched. If the claim holds for anything, it should hold here. A
+#   docstring's summary is the query, the rest of it the document to find.
 # - **MiniLM** {cite}`wang2020minilm` was pretrained on a large mixture of pairs, MS MARCO among
 #   them. With `$CDE_DATA` it is compared on real collections, by their distance from
 #   `msmarco-dl19-sub`, most of whose documents were retrieved for some query, which biases their
@@ -199,8 +163,6 @@ plots.show(
 # text but not this corpus, so its weights are global.
 
 # %%
-from functools import partial
-
 from cde_studies.motivation.headroom import GENERAL, NONE, OTHERS, WAYS, headroom
 
 
@@ -220,24 +182,37 @@ rows = page.experiment(
 )
 
 # %% [markdown]
-# The packages are written in the same kind of English, so their statistics are similar. Real
-# collections, from search-engine questions to medical abstracts, differ much more. `cde run
-# headroom --record hours/headroom-collections -p long_run true`, with $CDE_DATA, searches them.
-# Large ones are cut down, but keep their relevant documents. Of COVID-QA only the articles are
-# used: its paragraphs would be an *other* corpus with the same text.
+# The packages are written in the same kind of English, so their statistics are similar. Three kinds
+# of text differ more: **collections**, from search-engine questions to medical abstracts (large
+# ones are cut down; of COVID-QA only the articles are used, because its paragraphs would be an
+# *other* corpus with the same text); reference **manuals** of web services, each a corpus whose
+# queries are names ({doc}`training_free` describes them), chosen because corpus statistics should
+# matter for them; and **sources of pairs**, from laws to recipes, each cut to one size, without
+# smaller ones and two that share texts with others. These were added when the collections had left
+# the claims open.
+#
+# On three of the four kinds corpora with nearer statistics turned out to be better substitutes for
+# a given one, which no claim had asked. So that is a claim now, and manuals of the validation part,
+# searched with BM25 alone, test it. `cde run headroom --record "hours/*" -p long_run true`, with
+# $CDE_DATA, searches all of these.
 
 # %%
+from cde_studies.collections import manuals as manuals_collection
+from cde_studies.motivation.headroom_readings import Headroom
+from cde_studies.motivation.training_free import sources_of_pairs
+
 collections_here = [f"beir/{name}" for name in settings.collections]
 if long_run and not is_available("pairs/*", *collections_here):
     raise ValueError(f"long_run needs $CDE_DATA with pairs/, {', '.join(collections_here)}")
+WITH_COPIES = ("pairs/scitldr", "pairs/wikipedia-sections")
 
 
-def recorded(name, collections, *key, **options):
-    """The rows of collections that a long run searches, at `hours`; None without a record."""
+def recorded(name, corpora, *key, **options):
+    """The rows of corpora that a long run searches, at `hours`; None without a record."""
     return page.experiment(
         f"headroom-{name}",
-        lambda: headroom(collections(), settings.collection_tokens, **options),
-        settings.only(*key),
+        lambda: headroom(corpora(), settings.collection_tokens, **options),
+        settings.only(*key, "collection_tokens"),
         can_run=long_run,
         profile="hours",
     )
@@ -249,39 +224,11 @@ def judged():
     return [load_retrieval(name).shrink(*sizes) for name in collections_here]
 
 
-real = recorded("collections", judged, "collections", *of_each)
-
-# %% [markdown]
-# The third kind of text was chosen because corpus statistics should matter for it: reference
-# manuals of web services. Each manual is a corpus, and its queries are names ({doc}`training_free`
-# describes them). `cde run headroom --record hours/headroom-manuals -p long_run true` searches
-# those of the test part.
-
-# %%
-from cde_studies.collections import manuals as manuals_collection
-
-
 def some_manuals(part):
-    """Manuals of a part of the split, as collections."""
+    """Manuals of a part of the split, as collections, with a third as many queries."""
     names = manuals_collection.corpora(part)[: settings.manuals]
-    size = settings.manual_documents
-    return [
-        load_retrieval(f"manuals/{one}").shrink(size, size // 3, settings.seed) for one in names
-    ]
-
-
-OF_MANUALS = ("manuals", "manual_documents", "collection_tokens")
-of_manuals = recorded("manuals", partial(some_manuals, "test"), *OF_MANUALS)
-
-# %% [markdown]
-# The fourth kind was added when the collections had left the claims open: sources of pairs, from
-# laws to recipes, each cut to one size. Smaller ones are left out, and two that share texts with
-# others. `cde run headroom --record hours/headroom-sources -p long_run true` searches them.
-
-# %%
-from cde_studies.motivation.training_free import sources_of_pairs
-
-WITH_COPIES = ("pairs/scitldr", "pairs/wikipedia-sections")
+    sizes = (settings.manual_documents, settings.manual_documents // 3, settings.seed)
+    return [load_retrieval(f"manuals/{one}").shrink(*sizes) for one in names]
 
 
 def searched_sources():
@@ -292,34 +239,25 @@ def searched_sources():
     return [one for one in every if len(one.documents) == size]
 
 
-of_sources = ("source_documents", "source_queries", "collection_tokens")
-by_source = recorded("sources", searched_sources, *of_sources)
-
-# %% [markdown]
-# On three of the four kinds of text, corpora with nearer statistics turned out to be better
-# substitutes for a given one, which no claim had asked. So that is a claim now, and manuals of the
-# validation part test it. `cde run headroom --record hours/headroom-words -p long_run true`
-# searches them with BM25 alone.
-
-# %%
-of_validation = partial(some_manuals, "validation")
-by_words = recorded("words", of_validation, *OF_MANUALS, by_words_alone=True)
-
-# %%
-from cde_studies.motivation.headroom_readings import Headroom
-
+kept, of_manuals = ("collection_documents", "collection_queries"), ("manuals", "manual_documents")
 PAIRS = "sources of pairs"
-found = {"packages": rows, "manuals": of_manuals, "collections": real, PAIRS: by_source}
+found = {
+    "packages": rows,
+    "manuals": recorded("manuals", lambda: some_manuals("test"), *of_manuals),
+    "collections": recorded("collections", judged, "collections", *kept),
+    PAIRS: recorded("sources", searched_sources, "source_documents", "source_queries"),
+}
+by_words = recorded("words", lambda: some_manuals("validation"), *of_manuals, by_words_alone=True)
 parts = {of: Headroom(one) for of, one in found.items() if one is not None}
 OVER = {NONE: "own − none", GENERAL: "own − all others", OTHERS: "own − another"}
 
 # %% [markdown]
 # ## What a corpus' own statistics add
 #
-# Each point is a corpus. *Own − another* is the mean over all other corpora, one at a time. The
-# interval of a mean treats the corpora as a sample of similar ones. For *another*, each corpus is
-# left out in turn, both as the one that is searched and as a source of statistics. How much do a
-# corpus' own statistics add, compared with none and with those of other corpora?
+# How much do a corpus' own statistics add, compared with none and with those of other corpora? Each
+# point is a corpus. *Own − another* is the mean over all other corpora, one at a time. The interval
+# of a mean treats the corpora as a sample of similar ones; for *another*, each corpus is left out
+# in turn, both as the one that is searched and as a source of statistics.
 
 
 # %%

@@ -28,9 +28,6 @@ max_tokens: Tokens | None = None  # texts are cut there
 packed_cluster_sizes: list[Count] | None = None
 packed_batch_sizes: list[Several] | None = None
 packed_batches: Count | None = None  # for each pair of sizes
-queries_per_batch: Count | None = None  # looked at in each batch, against all of its documents
-iterations: Count | None = None  # of k-means
-attempts: Count | None = None  # of k-means, of which the best is kept
 # encoders trained on such batches
 seeds: Count | None = None  # training runs of each arm
 batch_sizes: list[Several] | None = None
@@ -132,15 +129,14 @@ plots.show(
 # %% [markdown]
 # Do the pairs of a cluster share a topic? Here are sixteen of one (Table 4). Over all clusters we
 # measure the share of the most frequent package, which k-means does not see, minus that in groups
-# of random pairs. The cosine within clusters is exploratory: clusters are almost bound to be tight
-# in the vectors that they were made from.
+# of random pairs.
 
 # %%
 import numpy as np
 import pandas as pd
 
 from cde.intervals import mean_interval
-from cde_studies.batches.statistics import cluster_statistics, mean_pairwise_cosine
+from cde_studies.batches.statistics import cluster_statistics
 
 generator, grouped = np.random.default_rng(settings.seed), sorted(settings.packed_cluster_sizes)
 middle = grouped[len(grouped) // 2]
@@ -150,7 +146,6 @@ members = np.flatnonzero(labels == generator.choice(held.index.to_numpy()))
 sixteen = sampled.select(generator.choice(members, 16, replace=False))
 packages = np.asarray(sampled.domains)[generator.permutation(len(sampled))]
 by_chance = cluster_statistics(documents, labels, packages).loc[held.index]
-tighter = mean_interval(held["similarity"] - mean_pairwise_cosine(documents))
 purer = mean_interval(held["source_share"] - by_chance["source_share"])
 starts = [" ".join(text.split())[:120] + " …" for text in sixteen.documents]
 plots.table(pd.DataFrame({"query": sixteen.queries, "document": starts, "of": sixteen.ids}))
@@ -163,18 +158,15 @@ plots.table(pd.DataFrame({"query": sixteen.queries, "document": starts, "of": si
 # otherwise a larger batch would also mean more data. So a larger batch makes fewer updates, all at
 # one learning rate; if it does worse, it may only have been trained less. Clusters and batches stay
 # within a domain, and pairs that do not fill a batch are dropped, so large batches also leave out
-# small domains. "Without the filter" still leaves out copies of the labelled document. At `laptop`
-# the contextual encoder has attention `cached`, which is cheaper than the paper's, `full` (chapter
-# on Table 1).
+# small domains. "Without the filter" still leaves out copies of the labelled document.
 #
-# Runs of `laptop` are short: 100 updates or fewer. `cde run batch_and_cluster_size --record
+# Runs of `laptop` make 100 updates or fewer. `cde run batch_and_cluster_size --record
 # day/batch-cluster-sweep -p long_run true -p seeds=3`, with $CDE_DATA, trains the bi-encoder for
 # 1,000 updates of 128 pairs, on 100,000 pairs of 28 public sources and with clusters of 32 and of
 # 512, and tests on nine judged collections. `--record day/batch_and_cluster_size-batches` compares
 # 1,000 updates of 128 pairs with 4,000 of 32, on clusters of 32. It was fixed before these runs
-# that they decide, as the larger scale: the first the claims of Figs. 3 and 12 on cluster sizes and
-# the filter, the second those of Fig. 3 on batch sizes (its batches of 128 are runs of the first,
-# and were known).
+# that they decide: the first the claims of Figs. 3 and 12 on cluster sizes and the filter, the
+# second those of Fig. 3 on batch sizes (its batches of 128 are runs of the first, and were known).
 
 # %%
 from functools import partial
@@ -268,9 +260,8 @@ show_differences(of_batches, LARGER, WHAT, "CDE Figs. 3 and 13", encoder=BI)
 # The difficulty of a run's batches is its mean loss over the last tenth of the steps. That is few
 # batches, so it says as much about the domains that came last as about the clusters. We compare it
 # over cluster sizes, within a batch size and with the filter on, by Pearson's r: one for each seed
-# and batch size, averaged over batch sizes. Over three cluster sizes r is seldom near 0. The r of
-# all runs together is exploratory: runs of one cluster size are not independent, so its interval is
-# too narrow. A positive r supports small clusters only if these have the higher loss.
+# and batch size, averaged over batch sizes. Over three cluster sizes r is seldom near 0. A positive
+# r supports small clusters only if these have the higher loss.
 #
 # The paper's Fig. 10 is about supervised training, on pairs that people wrote. Here the bi-encoder
 # of Table 1 is trained for some more epochs on other pairs, more docstrings if they are of
@@ -318,96 +309,90 @@ for what, interval in difficulty.from_largest_clusters(means, packed["batches"])
 for what, interval in difficulty.from_largest_batches(means, packed["batches"]).items():
     role = "exploratory" if what.startswith(difficulty.SHUFFLED) else "test"
     claims.measure("cde-fig6-batch-size", interval, what, role)
-TOPICAL, what = "cde-table4-topical-clusters", f"clusters of {middle:,} (16 pairs or more)"
-claims.measure(TOPICAL, tighter, f"{what}, cosine", "exploratory")
-_ = claims.measure(TOPICAL, purer, f"{what}, share of the main package")
+what = f"clusters of {middle:,} (16 pairs or more), share of the main package"
+_ = claims.measure("cde-table4-topical-clusters", purer, what)
 
 # %% [markdown]
 # Differences of encoders are between runs of the same seed, averaged over the sizes that are not
-# compared. Their intervals cover other seeds and other sets at once; those of correlations cover
-# seeds, and may reach beyond 1, although no correlation can.
+# compared. Intervals of correlations cover seeds, and may reach beyond 1, although no correlation
+# can.
 #
-# The contextual encoder counts as a test with attention `full`, and only if it uses its context: it
-# has twice the layers, so being ahead is not yet a gain from context. The share of cells in which
-# it is ahead has the exact binomial interval, and is exploratory below 36 cells. Claims on batch
-# size have a gate: the largest batch must make 1,000 updates. The best batch size is a test only if
-# batches span 100 to 1,000. Its interval is Student's over seeds, on a logarithmic scale, and
-# reaches at least to the neighbouring sizes. Whether too large batches harm is measured only
-# against batches of 1,024, and is a test only above 10,000.
+# The contextual encoder counts as a test with attention `full` (at `laptop` it has the cheaper
+# `cached`), and only if it uses its context: it has twice the layers, so being ahead is not yet a
+# gain from context. The share of cells in which it is ahead has the exact binomial interval, and is
+# exploratory below 36 cells. Claims on batch size have a gate: the largest batch must make 1,000
+# updates. The best batch size is a test only if batches span 100 to 1,000. Its interval is
+# Student's over seeds, on a logarithmic scale, and reaches at least to the neighbouring sizes.
+# Whether too large batches harm is measured only against batches of 1,024, and is a test only above
+# 10,000.
 
 # %%
 from cde_book import gates
 
-BATCHES_FILTERED = "cde-fig3-large-batches-filtered"
-BATCHES_UNFILTERED = "cde-fig3-large-batches-unfiltered"
+measure = claims.measure_runs
+
+
+def enter_clusters(runs, what, scale):
+    """What the bi-encoder gains from small clusters."""
+    filtered, unfiltered = (runs.gain_of_clusters(BI, on) for on in FILTERS)
+    unlocked = filtered - unfiltered
+    measure("cde-fig3-small-clusters-filtered", filtered, what, scale=scale)
+    measure("cde-fig3-large-clusters-unfiltered", -unfiltered, what, scale=scale)
+    measure("cde-fig12-filter-unlocks-small-clusters", unlocked, what, scale=scale)
+
+
+def enter_batches(runs, what, scale):
+    """What it gains from large batches."""
+    filtered, unfiltered = (runs.gain_of_batches(BI, on) for on in FILTERS)
+    measure("cde-fig3-large-batches-filtered", filtered, what, scale=scale)
+    measure("cde-fig3-large-batches-unfiltered", unfiltered, what, scale=scale)
+
+
 updates = settings.pairs_seen // batches[-1]  # of the largest batches
-gates.of_recipe("batch_and_cluster_size", recipe, results, updates=updates)
-
-
-# %%
-def longer(runs):
-    """A longer run, which has the bi-encoder alone, and what it is; its gates are shown."""
-    of = study.SizeSweep(runs["day"].rows)
-    display(gates.of_recipe("batch_and_cluster_size", day, of, scale="day"))
-    return of, f"profile day, out of domain, {of.sets()} sets, 128,000 pairs seen, "
-
-
-if "day" in sweeps:
-    of, what = longer(sweeps)
-    filtered, unfiltered = (of.gain_of_clusters(BI, on) for on in FILTERS)
-    for claim, gain in (
-        ("cde-fig3-small-clusters-filtered", filtered),
-        ("cde-fig3-large-clusters-unfiltered", -unfiltered),
-        ("cde-fig12-filter-unlocks-small-clusters", filtered - unfiltered),
-    ):
-        claims.measure_runs(claim, gain, f"{what}32 and 512 a cluster", scale="day")
-if "day" in of_batches:
-    of, what = longer(of_batches)
-    what += "128 and 32 a batch"
-    claims.measure_runs(BATCHES_FILTERED, of.gain_of_batches(BI, True), what, scale="day")
-    claims.measure_runs(BATCHES_UNFILTERED, of.gain_of_batches(BI, False), what, scale="day")
-smaller = {arm: results.gain_of_clusters(*arm) for arm in arms}  # clusters
-larger = {arm: results.gain_of_batches(*arm) for arm in arms}  # batches
-full = settings.attention == "full"
-name, tested, measure = kinds[CONTEXTUAL], {BI: True, CONTEXTUAL: full}, claims.measure_runs
+display(gates.of_recipe("batch_and_cluster_size", recipe, results, updates=updates))
 over = f"out of domain, {results.sets()} sets, {settings.pairs_seen:,} pairs seen"
 to = f"{clusters[0]} and {clusters[-1]} a cluster; {over}"
 of = f"{batches[-1]} and {batches[0]} a batch; {over}"
-measure("cde-fig3-small-clusters-filtered", smaller[BI, True], to)
-measure(BATCHES_FILTERED, larger[BI, True], of)
-measure("cde-fig3-large-clusters-unfiltered", -smaller[BI, False], to)
-measure(BATCHES_UNFILTERED, larger[BI, False], of)
+enter_clusters(results, to, profile)
+enter_batches(results, of, profile)
+for runs, enter, what in (
+    (sweeps, enter_clusters, "32 and 512 a cluster"),
+    (of_batches, enter_batches, "128 and 32 a batch"),
+):
+    if "day" in runs:  # a long run has the bi-encoder alone
+        long = study.SizeSweep(runs["day"].rows)
+        display(gates.of_recipe("batch_and_cluster_size", day, long, scale="day"))
+        where = f"profile day, out of domain, {long.sets()} sets, 128,000 pairs seen"
+        enter(long, f"{where}, {what}", "day")
+full, name = settings.attention == "full", kinds[CONTEXTUAL]
+tested = {BI: True, CONTEXTUAL: full}
+smaller = {arm: results.gain_of_clusters(*arm) for arm in arms}  # clusters
+larger = {arm: results.gain_of_batches(*arm) for arm in arms}  # batches
 measure("cde-fig9-small-clusters", smaller[CONTEXTUAL, True], f"{name}; {to}", full)
 measure("cde-fig9-large-batches", larger[CONTEXTUAL, True], f"{name}; {of}", full)
+unlocked = smaller[CONTEXTUAL, True] - smaller[CONTEXTUAL, False]
+measure("cde-fig12-filter-unlocks-small-clusters", unlocked, f"{name}; {to}", full)
 for on, word in FILTERS.items():
     what, role = f"{name}, {word}; {over}", full and on
     # lost: smallest minus largest clusters, and largest minus smallest batches
     by_clusters, by_batches = (gain[CONTEXTUAL, on] - gain[BI, on] for gain in (smaller, larger))
     measure("cde-fig9-copes-with-large-clusters", by_clusters, what, role)
     measure("cde-fig9-copes-with-small-batches", by_batches, what, role)
-for one, kind in kinds.items():
-    gain, role = smaller[one, True] - smaller[one, False], tested[one]
-    measure("cde-fig12-filter-unlocks-small-clusters", gain, f"{kind}; {to}", role)
 ahead, seeds_of = cells[CONTEXTUAL] > cells[BI], f"mean of {settings.seeds} seed(s)"
 what, role = f"{name}; filter on and off, {seeds_of}; {over}", full and settings.seeds > 1
 share = share_interval(ahead, "cells")
 _ = claims.measure("cde-fig9-ahead-everywhere", share, what, role and len(ahead) >= 36)
 
 # %%
-DIFFICULTY, SUPERVISED = "cde-fig2-difficulty-pays", "cde-fig10-supervised-difficulty"
 several = f"{len(clusters)} cluster sizes, mean of {len(batches)} batch sizes"
 for one, kind in kinds.items():
     what, role = f"{kind}, filter on", tested[one] and len(clusters) > 2
     if len(r[one]):
-        measure(DIFFICULTY, r[one], f"{what}; r of a seed over {several}", role)
-    for batch, some in runs[one].groupby("batch_size"):
-        if (pooled := study.r_of_runs(some)) is not None:
-            of_batch = f"{what}; all runs with batches of {batch}"
-            claims.measure(DIFFICULTY, pooled, of_batch, "exploratory")
+        measure("cde-fig2-difficulty-pays", r[one], f"{what}; r of a seed over {several}", role)
 several, what = len(second["clusters"]), f"{SECOND}: {BI}, one hard negative, batches of"
 what += f" {recipe.second['batch_size']}; r of a seed over {several} cluster sizes"
 if len(r[SECOND]):
-    measure(SUPERVISED, r[SECOND], what, several > 2)
+    measure("cde-fig10-supervised-difficulty", r[SECOND], what, several > 2)
 
 # %%
 spans = batches[0] <= 100 and batches[-1] >= 1000 and settings.seeds > 1
@@ -435,19 +420,19 @@ page.answer(f"{small}; {large}.")
 #
 # The paper has hundreds of millions of pairs, clustered within 29 datasets, clusters of 64 to 4
 # million and batches of 256 to 4,096, whose largest make tens of thousands of updates. Where no
-# encoder is trained, ours are thousands of docstrings, clustered as one domain. Encoders of two
-# layers see 3,200 pairs at `laptop`, in 25 or 100 updates, and 128,000 of public sources at `day`,
-# in 1,000 or 4,000. What carries over is the ratio of cluster to batch. Among so few pairs even the
-# nearest other cluster is far away, so the order of clusters may matter more in the paper's set.
-# Its surrogate is GTR for clusters and nomic-embed for the filter; ours is MiniLM for both.
+# encoder is trained, ours are thousands of docstrings, clustered as one domain. Encoders see 3,200
+# pairs at `laptop`, in 25 or 100 updates, and 128,000 of public sources at `day`, in 1,000 or
+# 4,000. What carries over is the ratio of cluster to batch. Among so few pairs even the nearest
+# other cluster is far away, so the order of clusters may matter more in the paper's set. Its
+# surrogate is GTR for clusters and nomic-embed for the filter; ours is MiniLM for both.
 #
 # Its encoders have six layers and a supervised phase before Fig. 2; ours have two, and Fig. 2 shows
 # the first phase. The learning rate is 3e-4 with a tenth of the steps as warm-up; the paper's is
 # 2e-5 with 1,000 steps. The tests are four packages at `laptop`, each cut to 300 documents and 150
-# queries, where the paper uses truncated BEIR. Profile `paper` has the sizes of its large setting,
-# `gpu` those of the small one. With `pydocs`, batches of 4,096 fit in one domain only, so set
-# `data` to pairs with larger domains there. The context has a fixed size, as in the paper: 32 texts
-# are a whole batch of 32, but a quarter of one of 128.
+# queries, where the paper uses truncated BEIR. The context has a fixed size, as in the paper: 32
+# texts are a whole batch of 32, but a quarter of one of 128. Profile `paper` has the sizes of the
+# paper's large setting, `gpu` those of the small one; there `data` must have domains that fill a
+# batch.
 #
 # ## Run it again
 

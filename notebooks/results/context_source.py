@@ -15,7 +15,7 @@
 
 # %%
 from cde_book import charts, claims, gates, page, plots
-from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several, Share
+from cde_book.parameters import Count, Layers, Long, Profile, Seed, Several, Share
 
 page.claims_under_test("context_source")
 
@@ -27,13 +27,9 @@ profile: Profile = "laptop"
 seed: Seed = 0  # the first seed
 seeds: Count | None = None  # training runs of each encoder
 draws: Count | None = None  # Figs. 15 and 16: contexts drawn from each corpus, or of each size
-of_set: str | None = None  # Fig. 15: the test set whose documents are embedded
-sample: Count | None = None  # so many of them
-neighbours: Count | None = None  # looked at for each document
-pictured: Count | None = None  # documents in the figure, at most six
+sample: Count | None = None  # Fig. 15: documents that are embedded
 shares: list[Share] | None = None  # Fig. 16: of the window; must hold 0.5 and 1
-domains: list[str] | None = None  # Fig. 7: of the recipe's test sets; by default all
-documents: Count | None = None  # of each domain's corpus, at most
+documents: Count | None = None  # Fig. 7: of each domain's corpus, at most
 queries: Count | None = None  # and queries
 data: str | None = None  # pairs to train on
 pairs: Long | None = None
@@ -42,25 +38,27 @@ batch_size: Several | None = None
 cluster_size: Count | None = None
 context_size: Count | None = None  # the window: context documents in training
 layers: Layers | None = None  # of the start's transformer, in either stage
-learning_rate: Rate | None = None
 
 # %%
 from cde_studies import recipes
 
-moving = {"draws": 2, "of_set": None, "sample": 100, "neighbours": 10, "pictured": 6}
-searching = {"domains": None, "documents": 150, "queries": 100}
+moving = {"draws": 2, "sample": 100, "neighbours": 10, "pictured": 6}
 more = {"sample": 1000, "draws": 5, "shares": [0.25, 0.5, 1.0, 2.0, 4.0]}
 settings = page.settings(
     globals(),
     recipes.PARAMETERS,
-    laptop={"seeds": 3, "shares": [0.25, 0.5, 1.0, 2.0], **moving, **searching},
+    laptop={
+        "seeds": 3,
+        "shares": [0.25, 0.5, 1.0, 2.0],
+        **moving,
+        "documents": 150,
+        "queries": 100,
+    },
     smoke={"seeds": 2, "sample": 20, "neighbours": 5, "documents": 20, "queries": 10},
     fresh={"seeds": 1, "steps": 6, "documents": 40, "queries": 20},
     gpu={**more, "documents": 5000, "queries": 300},
     paper={**more, "documents": 50_000, "queries": 1000},
 )
-if not 2 <= settings.pictured <= 6:
-    raise ValueError(f"pictured must be 2 to 6 documents; it is {settings.pictured}")
 if not {0.5, 1.0} <= set(settings.shares):
     raise ValueError(f"shares must hold 0.5 and 1; they are {settings.shares}")
 settings
@@ -87,9 +85,7 @@ tests = recipe.tests()
 corpora = {test.name: test.collection.documents for test in tests}
 unseen = [test for test in tests if test.where == "out"]
 names = [test.name for test in unseen]
-own = settings.of_set or ("networkx" if "networkx" in names else names[0])
-if own not in names:
-    raise ValueError(f"of_set must be one of {', '.join(names)}, out of domain; it is {own!r}")
+own = "networkx" if "networkx" in names else names[0]
 count, needed = min(settings.sample, len(corpora[own])), max(settings.neighbours, settings.pictured)
 if count <= needed:
     raise ValueError(f"{count} documents are too few: more than {needed} are needed")
@@ -244,14 +240,9 @@ plots.show(
 # %%
 from functools import partial
 
-if unknown := sorted(set(settings.domains or ()) - set(corpora)):
-    raise ValueError(f"domains must be among {', '.join(corpora)}; {', '.join(unknown)} is not")
-
-
-chosen = [test for test in tests if test.name in (settings.domains or corpora)]
-search = partial(search_squares, partial(trained, FULL), settings.every_seed, chosen)
+search = partial(search_squares, partial(trained, FULL), settings.every_seed, tests)
 search = partial(search, settings.documents, settings.queries)
-key = settings.only("seeds", "domains", "documents", "queries")
+key = settings.only("seeds", "documents", "queries", domains=None)  # all
 squares = Squares(page.experiment("context_source-packages", search, key, recipe))
 
 # %%

@@ -8,7 +8,7 @@
 
 # %%
 from cde_book import charts, claims, gates, page, plots
-from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book.parameters import Count, Layers, Long, Profile, Seed, Several
 
 page.claims_under_test("does_reading_help")
 
@@ -24,7 +24,6 @@ pairs: Long | None = None  # to train on
 steps: Long | None = None
 batch_size: Several | None = None  # pairs a step, all of one source
 context_size: Several | None = None  # context documents, in training and in the test
-learning_rate: Rate | None = None
 long_run: bool = False  # train and test on $CDE_DATA, for an hour and more
 
 # %%

@@ -11,7 +11,7 @@
 
 # %%
 from cde_book import charts, claims, gates, page, plots
-from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book.parameters import Count, Layers, Long, Profile, Seed, Several
 
 page.claims_under_test("drift")
 
@@ -32,7 +32,6 @@ pairs: Long | None = None  # real pairs to train the reader on; there are as man
 steps: Long | None = None
 batch_size: Several | None = None
 context_size: Several | None = None
-learning_rate: Rate | None = None
 
 # %%
 from cde_studies.results.frozen_encoder import PARAMETERS

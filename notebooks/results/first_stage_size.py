@@ -11,13 +11,12 @@
 #
 # **Our encoder ignores its context.** At `laptop`, context of another corpus moves a document on
 # average by less than a hundredth of the distance between two documents ({doc}`context_source`).
-# What the first stage is like then hardly matters for a search. So this page cannot say whether the
-# paper is right; it shows how depth and chance look in the two figures when the context is not
-# used.
+# So this page cannot say whether the paper is right; it shows how depth and chance look in the two
+# figures when the context is not used.
 
 # %%
 from cde_book import charts, claims, gates, page, plots
-from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book.parameters import Count, Layers, Long, Profile, Seed, Several
 
 page.claims_under_test("first_stage_size")
 
@@ -28,19 +27,15 @@ page.claims_under_test("first_stage_size")
 profile: Profile = "laptop"
 seed: Seed = 0  # the first seed
 seeds: Count | None = None  # training runs of each arm
-first_stage_layers: list[Layers] | None = None  # with a second stage of `other_stage` layers
-second_stage_layers: list[Layers] | None = None  # with such a first stage
-other_stage: Layers | None = None  # layers of the stage that is not varied; by default the recipe's
+first_stage_layers: list[Layers] | None = None  # the other stage has the deepest that both have
+second_stage_layers: list[Layers] | None = None
 vectors: list[Count] | None = None  # context vectors a document; each must divide context_size
-rounds: Count | None = None  # of the measurement of time
 data: str | None = None  # pairs to train on
 pairs: Long | None = None
 steps: Long | None = None
 batch_size: Several | None = None
-cluster_size: Count | None = None
 context_size: Count | None = None  # context vectors in all: documents, where each gives one
 layers: Layers | None = None  # of the start's transformer, in either stage
-learning_rate: Rate | None = None
 
 # %%
 from cde_studies import recipes
@@ -50,9 +45,9 @@ of_gpu, of_paper = [1, 2, 3, 6], [1, 2, 4, 8, 12]
 settings = page.settings(
     globals(),
     recipes.PARAMETERS,
-    laptop={"seeds": 3, **small, "first_stage_layers": [1, 2, 4], "other_stage": None}
+    laptop={"seeds": 3, **small, "first_stage_layers": [1, 2, 4]}
     | {"vectors": [1, 2, 4], "rounds": 120},
-    smoke={"seeds": 2, **small, "other_stage": 2, "vectors": [1, 2], "rounds": 2},
+    smoke={"seeds": 2, **small, "vectors": [1, 2], "rounds": 2},
     fresh={"seeds": 1, "steps": 6, **small},
     gpu={"first_stage_layers": of_gpu, "second_stage_layers": of_gpu, "vectors": [1, 2, 4, 8]},
     paper={"first_stage_layers": of_paper, "second_stage_layers": of_paper}
@@ -79,11 +74,8 @@ settings
 from dataclasses import replace
 
 recipe = recipes.recipe_of(settings)
-deep = settings.other_stage
-of_depth = {"layers": deep, "first_stage_layers": deep} if deep else {}
-of_depth = replace(recipe, base=replace(recipe.base, **of_depth))
-# where the recipe keeps all layers, the lists' greatest depth is all of them
-deep = of_depth.base.layers or max(firsts + seconds)
+deep = both[-1]  # layers of the stage that is not varied
+of_depth = replace(recipe, base=replace(recipe.base, layers=deep, first_stage_layers=deep))
 FIRST, SECOND = "first stage", "second stage"
 # the depths of both stages, at each depth of the one that is varied
 varied = {
@@ -255,8 +247,9 @@ def time_searches():
 TOTAL = recipe.base.context_size
 timed = settings.only("rounds")
 times = page.experiment("first_stage_size-time", time_searches, timed, recipe)
-SIDES = ("queries", "documents")
-longer = {side: ratios(times, f"{side}, {ALL}", f"{side}, {ONE}") for side in SIDES}
+longer = {
+    side: ratios(times, f"{side}, {ALL}", f"{side}, {ONE}") for side in ("queries", "documents")
+}
 shown_times = {side: page.mean_and_interval(one) for side, one in longer.items()}
 plots.table(pd.DataFrame({f"time, {ALL} to {ONE}": shown_times}))
 
@@ -322,10 +315,8 @@ plots.show(
 # choose an arm for each set. On all seeds but one, we choose the best arm for each set, and one for
 # all sets. The difference between the two choices is scored on the seed that was left out.
 
+
 # %%
-from cde.intervals import table_interval
-
-
 def choice_gain(left_out):
     """Points on one seed, by set: an arm for it minus one for all, both chosen by other seeds."""
     means = points.drop(left_out, level="seed").groupby("set").mean()
@@ -339,17 +330,13 @@ def choice_gain(left_out):
     )
 
 
-can_choose = settings.seeds > 1
-choosing = pd.concat(map(choice_gain, settings.every_seed)) if can_choose else None
-chosen = str(table_interval(choosing)) if can_choose else "–"
 optima = points.idxmax(axis=1).groupby("seed").nunique()  # of each seed
 arms_of, sets_of = len(divisions), len(SETS)
 by_chance = arms_of * (1 - (1 - 1 / arms_of) ** sets_of)
-lines = {
-    "different optima": [page.mean_and_interval(optima), f"{by_chance:.2f}"],
-    "gain of a choice for each set, points": [chosen, "0 on average"],
-}
-plots.table(pd.DataFrame(lines, index=["measured", "with no true differences"]).T)
+page.in_numbers(
+    f"""The sets have {page.mean_and_interval(optima)} different optima in a seed; with no true
+    differences they would have {by_chance:.2f} on average."""
+)
 
 # %% [markdown]
 # ## Verdict
@@ -378,7 +365,8 @@ claims.measure_runs("cde-fig17-second-stage-matters-more", more, what)
 slower = max(longer, key=lambda side: longer[side].mean())
 what = f"{slower}, the larger of two ratios; rounds"
 claims.measure_runs("cde-s42-first-stage-search-time", longer[slower], what)
-if can_choose:
+if settings.seeds > 1:
+    choosing = pd.concat(map(choice_gain, settings.every_seed))
     what = f"out of domain, {sets_of} sets, {arms_of} arms, cached"
     claims.measure_runs("cde-fig18-domains-differ", choosing, what)
 claims.verdicts()

@@ -12,7 +12,7 @@
 from typing import Literal
 
 from cde_book import charts, claims, page, plots
-from cde_book.parameters import Count, CountOrZero, Layers, Long, Profile, Rate, Seed, Several
+from cde_book.parameters import Count, CountOrZero, Layers, Long, Profile, Seed, Several
 
 page.claims_under_test("hard_negatives")
 
@@ -32,10 +32,8 @@ data: str | None = None  # pairs to train on
 pairs: Long | None = None  # of the first phase, as the settings below
 steps: Long | None = None
 batch_size: Several | None = None
-cluster_size: Count | None = None
 context_size: Count | None = None  # a bi-encoder has no context
 layers: Layers | None = None  # of the start's transformer, in either stage
-learning_rate: Rate | None = None
 long_run: bool = False  # after a thousand updates, on questions that people wrote, with $CDE_DATA
 
 # %%

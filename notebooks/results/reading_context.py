@@ -8,7 +8,7 @@
 
 # %%
 from cde_book import charts, claims, page, plots
-from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book.parameters import Count, Layers, Long, Profile, Seed, Several
 
 page.claims_under_test("reading_context")
 
@@ -26,7 +26,6 @@ pairs: Long | None = None  # to train on
 steps: Long | None = None
 batch_size: Several | None = None
 context_size: Several | None = None
-learning_rate: Rate | None = None
 long_run: bool = False  # search judged collections of $CDE_DATA in every context, for hours
 
 # %%

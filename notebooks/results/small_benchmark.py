@@ -12,7 +12,7 @@
 
 # %%
 from cde_book import charts, claims, page, plots
-from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several, Tokens
+from cde_book.parameters import Count, Layers, Long, Profile, Seed, Several, Tokens
 
 page.claims_under_test("small_benchmark")
 
@@ -32,10 +32,8 @@ data: str | None = None  # pairs to train on
 pairs: Long | None = None
 steps: Long | None = None
 batch_size: Several | None = None
-cluster_size: Count | None = None
 context_size: Count | None = None
 layers: Layers | None = None  # of the start's transformer, in either stage
-learning_rate: Rate | None = None
 
 # %%
 from cde_studies import recipes

@@ -11,7 +11,7 @@
 
 # %%
 from cde_book import charts, claims, gates, page, plots
-from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several, Share, Tokens
+from cde_book.parameters import Count, Layers, Long, Profile, Seed, Several, Share, Tokens
 
 page.claims_under_test("taught_to_read")
 
@@ -28,7 +28,6 @@ pairs: Long | None = None  # real pairs to train on; there are as many in lesson
 steps: Long | None = None
 batch_size: Several | None = None  # pairs a step, all of one source or one lesson
 context_size: Several | None = None  # context documents, in training and in the test
-learning_rate: Rate | None = None
 long_run: bool = False  # train and test on $CDE_DATA, for an hour and more
 sources: list[str] | None = None  # new ones; by default pairs/* of $CDE_DATA
 documents: Several | None = None  # of each source

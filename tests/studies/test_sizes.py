@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from cde_studies.results.sizes import SizeSweep, loss_and_score, r_of_runs, r_of_seeds
+from cde_studies.results.sizes import SizeSweep, loss_and_score, r_of_seeds
 
 ENCODERS = ("bi-encoder", "contextual")
 
@@ -70,5 +70,3 @@ def test_r_of_a_seed_is_pearsons_within_a_batch_size(rows: pd.DataFrame) -> None
 def test_where_nothing_varies_there_is_no_r() -> None:
     runs = pd.DataFrame({"seed": 0, "batch_size": 8, "loss": 1.0, "ndcg": [1.0, 2.0, 3.0, 4.0]})
     assert r_of_seeds(runs).empty
-    assert r_of_runs(runs) is None
-    assert r_of_runs(runs.assign(loss=[1, 2, 3, 4]).head(3)) is None

@@ -8,7 +8,6 @@ Cost: none to speak of, but for `protocol_rows`, which evaluates each task two t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -19,6 +18,7 @@ from cde.progress import progress
 from cde_studies.benchmark.evaluation import OURS, WRAPPER, Protocol, evaluate_tasks
 
 _PAIRED = ("STS", "PairClassification")
+_SETTINGS = ("prefix", "inputs", "split")
 
 
 def context_gains(rows: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
@@ -56,44 +56,26 @@ def protocol_rows(model: Any, tasks: Sequence[AbsTask], draws: int) -> pd.DataFr
     difference there: the way of the authors and of mteb's wrapper for each of `Protocol`'s
     settings. Rows of `evaluate_tasks`, with columns prefix, inputs and split.
     """
-    jobs = [(task, protocol) for task in tasks for protocol in _protocols(task)]
-    parts = [
-        evaluate_tasks(model, "protocol", [task], ["own"], draws, protocol).assign(
-            prefix=protocol.prefix, inputs=protocol.inputs, split=protocol.split
-        )
-        for task, protocol in progress(jobs, "tasks under each protocol", unit="evaluations")
-    ]
+    parts = []
+    for task in progress(tasks, "tasks under each protocol", unit="tasks"):
+        paired, trained = task.metadata.type in _PAIRED, isinstance(task, AbsTaskClassification)
+        for given in product(
+            [OURS.prefix, WRAPPER.prefix],
+            [OURS.inputs, WRAPPER.inputs] if paired else [OURS.inputs],
+            [OURS.split, WRAPPER.split] if trained else [OURS.split],
+        ):
+            rows = evaluate_tasks(model, "protocol", [task], ["own"], draws, Protocol(*given))
+            parts.append(rows.assign(**dict(zip(_SETTINGS, given, strict=True))))
     return pd.concat(parts, ignore_index=True)
 
 
-def _protocols(task: AbsTask) -> list[Protocol]:
-    """Those that differ on a task: pairs have two columns, classifiers two splits."""
-    inputs = [OURS.inputs, WRAPPER.inputs] if task.metadata.type in _PAIRED else [OURS.inputs]
-    trained = isinstance(task, AbsTaskClassification)
-    splits = [OURS.split, WRAPPER.split] if trained else [OURS.split]
-    return [
-        replace(OURS, prefix=prefix, inputs=given, split=split)
-        for prefix, given, split in product([OURS.prefix, WRAPPER.prefix], inputs, splits)
-    ]
-
-
 def protocol_effects(rows: pd.DataFrame) -> pd.DataFrame:
-    """What mteb's way of drawing adds to the authors', setting by setting, in points of each task.
-
-    A row for each task: prefix, inputs and split, the mean difference over draws and the other
-    settings, NaN where a task has one way alone; and seed, the standard deviation from draw to
-    draw.
+    """What mteb's way of drawing adds to the authors', setting by setting, in points of each task:
+    the mean difference over draws and the other settings, NaN where a task has one way alone.
     """
-    columns = {}
-    for factor in ("prefix", "inputs", "split"):
-        base, changed = getattr(OURS, factor), getattr(WRAPPER, factor)
-        means = rows.groupby(["task", factor], sort=False)["score"].mean().reset_index()
-        wide = means.pivot_table("score", "task", factor, sort=False).reindex(
-            columns=[base, changed]
-        )
-        columns[factor] = 100 * (wide[changed] - wide[base])
-    settings = [one for one in ("prefix", "inputs", "split", "seed") if one in rows]
-    of_draws = 100 * rows.groupby(["task", *settings, "draw"], sort=False)["score"].mean()
-    variance = of_draws.groupby(["task", *settings], sort=False).var()
-    columns["seed"] = variance.groupby("task", sort=False).mean() ** 0.5
-    return pd.DataFrame(columns).reindex(rows["task"].unique())
+    effects = {}
+    for name in _SETTINGS:
+        ways = [getattr(OURS, name), getattr(WRAPPER, name)]
+        means = 100 * rows.pivot_table("score", "task", name, sort=False)
+        effects[name] = means.reindex(columns=ways).diff(axis=1)[ways[1]]
+    return pd.DataFrame(effects)

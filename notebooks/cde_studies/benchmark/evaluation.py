@@ -24,7 +24,6 @@ from typing import Any, ClassVar, Literal
 
 import datasets
 import mteb
-import numpy as np
 import pandas as pd
 from mteb.abstasks import AbsTask, AbsTaskClassification
 from mteb.abstasks.task_metadata import TaskMetadata
@@ -55,13 +54,10 @@ class Protocol:
     prefix: Literal["task", "document"] = "task"
     inputs: Literal["all", "first call"] = "all"
     split: Literal["evaluated", "train"] = "evaluated"
-    replace: bool = False
 
 
-#: the default
+#: the authors' way, and the default
 OURS = Protocol()
-#: the authors' evaluation, in which the draw has no seed
-AUTHORS = Protocol(replace=True)
 #: mteb's `CDEWrapper`, in which the seed is 42
 WRAPPER = Protocol("document", "first call", "train")
 
@@ -96,9 +92,6 @@ class StudiedEncoder(BenchmarkEncoder):
             texts = self._other_texts(metadata)
         else:
             texts = self._own_texts(metadata, split, subset, given)
-        if self.protocol.replace:
-            rows = np.random.default_rng(self.seed).choice(len(texts), size)
-            return [texts[row] for row in rows]
         return draw(texts, size, self.seed)
 
     def _own_texts(
@@ -151,7 +144,6 @@ def evaluate_tasks(
     draws: int = 1,
     protocol: Protocol = OURS,
     folder: Path | str | None = None,
-    prefixes: bool | None = None,
 ) -> pd.DataFrame:
     """Main scores of an encoder, a ranker or a `SentenceTransformer`, task by task.
 
@@ -168,7 +160,7 @@ def evaluate_tasks(
         TypeError: what neither embeds nor ranks.
     """
     rows: list[tuple[Any, ...]] = []
-    options = {"tasks": tasks, "protocol": protocol, "prefixes": prefixes}
+    options = {"tasks": tasks, "protocol": protocol}
     cache = None if folder is None else mteb.ResultCache(folder)
     usual = "own" if getattr(encoder, "reads_context", False) else "none"
     jobs = [

@@ -1,54 +1,17 @@
 """The forward passes of the authors' code, and what changes their vectors.
 
-`pass_changes` tries one of them on texts. `checkpoints` are the published models, or miniatures of
-them.
+`pass_changes` tries one of them on texts.
 
 Cost: that of a few texts in context, once for each pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from cde.models import ContextualEncoder
-from cde.models.encoder import load_tokenizer
 from cde_studies.encoder.properties import Tokens, exchanged, largest_change
-from cde_studies.encoder.untrained import untrained_published
-
-
-def published_passes(
-    folder: str, context_size: int, seed: int = 0
-) -> Iterator[tuple[str, ContextualEncoder]]:
-    """The published forward passes: variant and encoder, in evaluation mode."""
-    variants = ["hub", "train", "v2"]
-    if folder:
-        own = ContextualEncoder.from_pretrained(folder).config.variant
-        variants = ["v2"] if own == "v2" else ["hub", "train"]
-    for variant in variants:
-        if folder:
-            options: dict[str, Any] = {"variant": variant, "precision": "float32"}
-            yield variant, ContextualEncoder.from_pretrained(folder, **options)
-        else:
-            yield variant, untrained_published(variant, context_size, seed)
-
-
-def checkpoints(sources: Sequence[str], seed: int = 0) -> Iterator[tuple[str, ContextualEncoder]]:
-    """Published models from folders or repositories, those of the file `hub` also with the forward
-    pass `train`; without any, a small random model of each pass. Each has a name.
-    """
-    for name in sources:
-        model = ContextualEncoder.from_pretrained(name)
-        yield name, model
-        if model.config.variant == "hub":
-            yield f"{name}, train", ContextualEncoder.from_pretrained(name, variant="train")
-    for variant, model in [] if sources else published_passes("", context_size=16, seed=seed):
-        model.config.max_tokens = 64
-        model.set_up(load_tokenizer("minilm"), "eager", None, "float32")
-        yield f"random weights, {variant}", model
 
 
 def pass_changes(

@@ -2,7 +2,7 @@
 
 MiniLM is frozen, and a gated reader (`cde.models.stages`) is trained, some minutes on two cores:
 batches of one package, context drawn from the batch. Without context the encoder is MiniLM, to the
-bit. The store of runs keeps the reader's weights alone.
+bit.
 
 Against harm on text unlike docstrings, training is short, and what the reader adds is multiplied by
 `GATE` afterwards, which was chosen on validation text before any test collection was searched. That
@@ -13,18 +13,14 @@ library does not offer it.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 
 from cde.data import Pairs
 from cde.models import ContextualEncoder
-from cde.storage import atomic_path, content_hash
-from cde.training import TrainConfig, Trainer
-from cde.training.runs import run_key, stored
-from cde.training.trainer import build_model
+from cde.training import TrainConfig, build_model
+from cde.training.runs import train
 from cde_studies.collections.pydocs import TRAINING
 from cde_studies.collections.pydocs import load_pairs as load_docstrings
 from cde_studies.encoder.boilerplate import GATED
@@ -37,23 +33,6 @@ VALIDATION = ("matplotlib", "tornado")
 VALIDATION_SOURCES = ("stackexchange-beer", "wordnet-definitions", "scitldr", "medquad-medical")
 #: gates that there were to choose from
 GATES = (0.5, 0.25)
-_FILE = "reader.safetensors"
-
-
-def train_reader(config: TrainConfig, pairs: Pairs) -> Path:
-    """The folder with a reader's weights and `run.json`, trained first if the store lacks it."""
-
-    def make(folder: Path) -> dict[str, Any]:
-        model, metrics = Trainer(config, pairs, folder).run()
-        reader = model.get_submodule("second_stage.reader")
-        weights = {name: tensor.detach().cpu() for name, tensor in reader.state_dict().items()}
-        with atomic_path(folder / _FILE) as temporary:
-            save_file(weights, temporary)
-        used = {"data": pairs.fingerprint, "source": pairs.name}
-        return {"config": config.to_dict(), **used, "metrics": metrics}
-
-    return stored(content_hash(["reader alone", run_key(config, pairs)]), make, config.seed)
-
 
 _CONFIG = TrainConfig(
     **GATED,
@@ -96,10 +75,10 @@ def with_trained_reader(
     config: TrainConfig, pairs: Pairs, gate: float, max_tokens: int
 ) -> ContextualEncoder:
     """The encoder of a config with its reader, trained or read from the store."""
-    weights = load_file(train_reader(config, pairs) / _FILE)
+    trained = train(config, pairs).model().get_submodule("second_stage.reader")
     model = build_model(replace(config, model={**config.model, "max_tokens": max_tokens}))
     reader = model.get_submodule("second_stage.reader")
-    reader.load_state_dict(weights)
+    reader.load_state_dict(trained.state_dict())
     with torch.no_grad():
         reader.get_parameter("gate").mul_(gate)
     return model

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from cde.intervals import Interval
-from cde_studies.intervals import best_on_grid, correlation_interval
+from cde_studies.intervals import best_on_grid
 from cde_studies.recipes import Recipe, recipe
 from cde_studies.sweeps import Sweep, sweep
 
@@ -161,13 +161,3 @@ def r_of_seeds(runs: pd.DataFrame) -> pd.Series[float]:
     groups = runs.groupby(["seed", "batch_size"])
     each = {key: float(some["loss"].corr(some["ndcg"])) for key, some in groups}
     return pd.Series(each, dtype=float).dropna().groupby(level=0).mean()
-
-
-def r_of_runs(runs: pd.DataFrame) -> Interval | None:
-    """Pearson's r of loss and score over runs, whatever their seed, with a bootstrap interval, too
-    narrow since runs of one cluster size are not independent; None for fewer than four runs, or
-    where loss or score does not vary.
-    """
-    if len(runs) < 4 or pd.isna(runs["loss"].corr(runs["ndcg"])):
-        return None
-    return correlation_interval(runs["loss"], runs["ndcg"])

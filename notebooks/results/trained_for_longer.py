@@ -77,6 +77,11 @@ from cde_studies.results import day
 
 CONTEXTUAL, BI = "contextual, cached", "bi-encoder; clustered"
 INSIDE = "bi-encoder, directions; clustered"
+FURTHER = [
+    "contextual, full; 12,800 steps",
+    "contextual, full; six layers",
+    "bi-encoder; clustered; six layers",
+]
 page.need_pairs(long_run)
 
 
@@ -106,11 +111,12 @@ def at_the_end(manuals, arms, **given):
 
 # %% [markdown]
 # `cde run trained_for_longer --record "day/*" -p long_run true`, with $CDE_DATA, trains every arm
-# with three seeds. An encoder takes one to three hours on one core, a few minutes on a GPU. A run
-# that was interrupted goes on where it was. The page shows what is recorded of these; with a
-# parameter changed (`-p steps=200`) it trains every arm here instead, in a minute or two. One arm
-# is `--record day/trained_for_longer-rival -p long_run true -p seeds=1`, further seeds of it `--add
-# -p seed=1 -p seeds=1`.
+# with three seeds, and, once each, the contextual encoder for four times as many steps and encoders
+# of six layers. An encoder takes one to three hours on one core, a few minutes on a GPU. A run that
+# was interrupted goes on where it was. The page shows what is recorded of these; with a parameter
+# changed (`-p steps=200`) it trains every arm here instead, in a minute or two. One arm is
+# `--record day/trained_for_longer-rival -p long_run true -p seeds=1`, further seeds of it
+# `--add -p seed=1 -p seeds=1`.
 
 # %%
 sizes = settings.only(
@@ -132,6 +138,7 @@ def made(name, compute, arms, **more):
     name, own = f"trained_for_longer-{name}", arms
     if long_run:
         key = {"arms": arms, **long, **dict.fromkeys(more)}
+        key |= {"seeds": 1} if arms == FURTHER else {}
         whole = {"seed": settings.seed, **key}
         page.experiment(name, lambda: compute(**key), whole, profile="day")
     if scale == "day":
@@ -139,6 +146,8 @@ def made(name, compute, arms, **more):
         if record is not None:
             page.show_source(record.note)
         return None if record is None else record.rows
+    if arms == FURTHER:
+        return None
     if arms == [CONTEXTUAL]:  # here the first experiment has every arm's rows
         own = [CONTEXTUAL, BI, INSIDE]
     key = {"arms": own, **given, **more}
@@ -151,7 +160,7 @@ changed = seed != 0 or any(one is not None for one in [seeds, *asked])
 trains = profile != "laptop" or changed or this_run().fresh
 scale = "day" if long_run or not trains else None
 curves = made("curves", lambda **of: day.curves(runs_of(**of)), [CONTEXTUAL])
-ARMS = {"manuals": [CONTEXTUAL], "rival": [BI], "directions": [INSIDE]}
+ARMS = {"manuals": [CONTEXTUAL], "rival": [BI], "directions": [INSIDE], "further": FURTHER}
 at_end = [made(name, at_the_end, arms, manuals=settings.manuals) for name, arms in ARMS.items()]
 ended = pd.concat([rows for rows in at_end if rows is not None])
 ended = ended.drop_duplicates(["arm", "seed", "collection", "context"])

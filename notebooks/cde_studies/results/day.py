@@ -8,6 +8,8 @@ of the corpus that is searched, of another, of none and of random letters; the l
 pairs of one corpus in its own context and in another's, where reading shows first; and how far
 documents move from one to the other (one minus the cosine).
 
+Arms that end in a length or a depth differ from the arm of the same name in that alone.
+
 The arm with `directions` is a bi-encoder whose loss multiplies the vectors of a batch by C^(−1/4)
 of its documents (`cde.adaptation.tempered`): its second stage is this matrix, and it reads its
 corpus by construction.
@@ -60,15 +62,20 @@ DAY = TrainConfig(
     uncached_tokens=131_072,
     evaluate_every=400,
 )
+_CONTEXTUAL = {"architecture": "contextual", "batches": "cluster"}
 #: how arms differ from `DAY`
 ARMS: dict[str, dict[str, Any]] = {
     "bi-encoder; clustered": {"architecture": "bi-encoder", "batches": "cluster"},
-    "contextual, cached": {
-        "architecture": "contextual",
-        "batches": "cluster",
-        "attention": "cached",
-    },
+    "contextual, full": {**_CONTEXTUAL, "attention": "full"},
+    "contextual, cached": {**_CONTEXTUAL, "attention": "cached"},
     "bi-encoder, directions; clustered": {"architecture": "bi-encoder", "batches": "cluster"},
+}
+_LONGER = {name: 4 * getattr(DAY, name) for name in ("steps", "warmup_steps", "evaluate_every")}
+_DEEPER = {"layers": 6, "first_stage_layers": 6}
+ARMS |= {
+    "contextual, full; 12,800 steps": ARMS["contextual, full"] | _LONGER,
+    "contextual, full; six layers": ARMS["contextual, full"] | _DEEPER,
+    "bi-encoder; clustered; six layers": ARMS["bi-encoder; clustered"] | _DEEPER,
 }
 
 

@@ -426,7 +426,7 @@ zero = amounts.loc[0]
 helped = deciding(sweeps, (ON, OFF), encoder=BI)
 helps = claims.apart("NDCG@10 with the filter", helped, "that without", unit="points")
 page.answer(
-    f"""{helps}. The filter removes {zero["clustered"]:.1%} of negatives in clustered batches,
+    f"""{helps}. On docstrings it removes {zero["clustered"]:.1%} of negatives in clustered batches,
     {zero["shuffled"]:.1%} in shuffled ones."""
 )
 

@@ -477,9 +477,9 @@ page.answer(f"NDCG@10 points over shuffled batches, {kind}: {gains_of}.")
 # and of queries no difference shows. {doc}`../results/controls` has clusters within a source.
 #
 # Without layers clusters of passages gain about half a point over the seeds of `hours` that test
-# it. Single seeds differ by as much, so that a single run of each arm, which is what the paper has,
-# cannot distinguish the change from chance. The paper's larger clusters tend to be its denser ones.
-# Ours, of several sources, are the looser ones by word counts.
+# it. Single seeds differ by as much. If the paper's encoder varies like this one, its single run of
+# each arm cannot distinguish the change from chance. The paper's larger clusters tend to be its
+# denser ones. Ours, of several sources, are the looser ones by word counts.
 #
 # ## What differs from the paper's setting
 #

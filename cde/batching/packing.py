@@ -43,6 +43,7 @@ from cde.validation import (
 __all__ = ["BatchSampler", "PlannedBatches", "greedy_tour", "pack_batches"]
 
 _NEIGHBOURS = 96  # in a list
+_LARGEST = 1e15  # number in a centroid
 _REST = 0.5  # lists are made again once this part of their centroids is unvisited
 
 
@@ -50,9 +51,13 @@ def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
     """Visit every centroid once, each time going on to the nearest one not yet visited, of equally
     near ones to that of the lowest index: `(k,)` int64.
     """
-    centroids = np.asarray(centroids)
-    if centroids.ndim != 2 or not np.isfinite(centroids).all():
-        raise ValueError(f"centroids must be (k, dim) finite numbers; they are {centroids.shape}")
+    centroids = array_of_numbers(centroids, "centroids")
+    # beyond, squares leave single precision; what is not a number is below nothing
+    if centroids.ndim != 2 or not (np.abs(centroids) < _LARGEST).all():
+        raise ValueError(
+            "centroids, means of the vectors, must be (k, dim) finite numbers between "
+            f"±{_LARGEST:g}; they are of shape {centroids.shape}"
+        )
     if len(centroids) == 0:
         return np.zeros(0, np.int64)
     if not 0 <= start < len(centroids):

@@ -20,18 +20,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import date
 from itertools import chain
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import UUID
 
 import pandas as pd
 from pyarrow import ArrowException, parquet
 
 from cde.corpus.table import Document
 from cde.data import RetrievalSet
+from cde.data.sets import id_text
 from cde.progress import progress
 from cde.storage import content_hash
 from cde.validation import (
@@ -229,23 +227,7 @@ class Columns:
             return "", None
         titled = f"{title} {text}".strip() if isinstance(title, str) and title else text
         given = next((row[name] for name in self.ids if row.get(name) is not None), "")
-        return _exact(given), titled
-
-
-def _exact(given: Any) -> str:
-    """An id as text, to its last digit."""
-    if isinstance(given, str | UUID | date | Integral) and not isinstance(given, bool):
-        return str(given)
-    if isinstance(given, Real) and not isinstance(given, bool):
-        if given != given:
-            return ""
-        # pandas has floats where a whole number is missing; above 2^53 they skip numbers
-        if float(given).is_integer() and abs(float(given)) < 2**53:
-            return str(int(float(given)))
-    raise ValueError(
-        f"the id {shown(given)} is of type {type(given).__name__}: ids are strings, whole numbers, "
-        "UUIDs or dates (a float cannot hold all of them: read the column as text)"
-    )
+        return id_text(given), titled
 
 
 @dataclass(frozen=True)

@@ -354,22 +354,27 @@ def _checked(rankings: object, retrieval_set: RetrievalSet, name: str) -> Rankin
                 f"{name} of {query!r}: {len(stray)} documents are not in the corpus, such as "
                 f"{', '.join(stray[:3])}"
             )
-        scores = as_array(list(ranking.values()))
-        if scores.dtype.kind not in "fiub" or scores.ndim != 1:
-            said = shown([*ranking.values()])
-            raise TypeError(f"scores of the query {query!r} must be numbers: {said}")
-        if not (finite := np.isfinite(scores)).all():
-            first = list(ranking)[int(finite.argmin())]
-            raise ValueError(
-                f"scores must be finite numbers; that of {query!r} → {first!r} is {ranking[first]}"
-            )
-        checked[query] = dict(zip(ranking, scores.astype(np.float64).tolist(), strict=True))
+        checked[query] = scored(query, ranking)
     if rankings and checked and not rankings.keys() & checked.keys():
         raise ValueError(
             f"{name} are of other queries than those of {retrieval_set.name}, such as "
             f"{shown(next(iter(rankings)))}"
         )
     return checked
+
+
+def scored(query: str, ranking: Mapping[str, Any]) -> dict[str, float]:
+    """The ranking of a query, its scores as Python's finite numbers."""
+    scores = as_array(list(ranking.values()))
+    if scores.dtype.kind not in "fiub" or scores.ndim != 1:
+        said = shown([*ranking.values()])
+        raise TypeError(f"scores of the query {query!r} must be numbers: {said}")
+    if not (finite := np.isfinite(scores)).all():
+        first = list(ranking)[int(finite.argmin())]
+        raise ValueError(
+            f"scores must be finite numbers; that of {query!r} → {first!r} is {ranking[first]}"
+        )
+    return dict(zip(ranking, scores.astype(np.float64).tolist(), strict=True))
 
 
 def evaluate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -95,9 +96,20 @@ def test_a_run_of_no_query_is_refused_instead_of_scored_nought(tmp_path: Path) -
         cde.compare({"q": ["d"]}, {"q": {"d": 1.0}}, {"q": {"d": 1}, "r": {"d": 1}})
 
 
-def test_an_id_with_a_blank_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'two words' has a blank"):
-        Run({"q": {"two words": 1.0}}).write(tmp_path / "run")
+@pytest.mark.parametrize(
+    ("rankings", "message"),
+    [
+        ({"q": {"two words": 1.0}}, "'two words' has a blank"),
+        ({"q": {"d": float("nan")}}, "that of 'q' → 'd' is nan"),
+        ({"q": {"d": "high"}}, "scores of the query 'q' must be numbers"),
+        ({1: {"d": 1.0}}, "ids of a run must be strings; item 0 is of type int"),
+    ],
+)
+def test_what_the_format_cannot_hold_is_not_written(
+    tmp_path: Path, rankings: Any, message: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        Run(rankings).write(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

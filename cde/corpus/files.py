@@ -97,6 +97,8 @@ def _documents_of(texts: Any, columns: Mapping[str, str] | None, following: int)
     if isinstance(texts, Mapping):
         rows = [one if isinstance(one, Mapping) else {chosen.text: one} for one in texts.values()]
         return _of_table(list(texts), rows, replace(chosen, id=""), following)
+    if isinstance(texts, pd.Series):
+        texts = texts.to_frame(chosen.text)
     if isinstance(texts, pd.DataFrame):
         if not texts.columns.is_unique:
             twice = texts.columns[texts.columns.duplicated()][0]
@@ -211,9 +213,10 @@ class Columns:
     def missing(self, found: Any) -> str:
         """Why a table with these columns cannot be read; "" if it can."""
         names = [str(name) for name in found]
-        for chosen in (self.text, self.id):
+        # many tables have no titles; one whose name was given must be there
+        title = "" if self.title == Columns.title else self.title
+        for part, chosen in (("text", self.text), ("title", title), ("id", self.id)):
             if chosen and chosen not in names:
-                part = "text" if chosen == self.text else "id"
                 return (
                     f'no column "{chosen}"; it has {_some(names, 12) or "none"}: name one by '
                     f'columns={{"{part}": …}}, on the shell by --{part}-column'

@@ -325,6 +325,7 @@ def test_rows_without_ids_have_those_of_the_frame_or_the_next_numbers() -> None:
     assert Index(unnamed, encoder=cde.BM25()).ids == ("0", "1", "2")
     assert Index(unnamed[1:], encoder=cde.BM25()).ids == ("1", "2")
     assert Index(unnamed[unnamed["text"] != "Häfen"], encoder=cde.BM25()).ids == ("0", "2")
+    assert Index(frame.set_index("id")["text"], encoder=cde.BM25()).ids == tuple(READ)
     assert Index(unnamed, ids=["a", "b", "c"], encoder=cde.BM25()).ids == ("a", "b", "c")
     index.add(unnamed)
     assert index.ids[3:] == ("4", "5", "6")  # "3" is taken
@@ -336,6 +337,8 @@ def test_tables_that_are_no_corpus_are_refused() -> None:
         Index(frame[["id"]].assign(body="a"), encoder=cde.BM25())
     with pytest.raises(ValueError, match=r"columns: there is no part txet \(text\?\)"):
         Index(frame, encoder=cde.BM25(), columns={"txet": "body"})
+    with pytest.raises(ValueError, match='no column "hed".*columns={"title": …}'):
+        Index(frame, encoder=cde.BM25(), columns={"title": "hed"})
     with pytest.raises(TypeError, match='the document 1 has no string in "text".*dropna'):
         Index(frame.assign(text=["a", None, "b"]), encoder=cde.BM25())
     with pytest.raises(ValueError, match="'text' has two"):

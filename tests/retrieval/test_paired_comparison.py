@@ -186,3 +186,16 @@ def test_the_command_scores_run_files(
     lines = capsys.readouterr().out.splitlines()
     assert f"{table['score'].iloc[1].estimate:.4f}" in lines[2] and str(paths[1]) in lines[2]
     assert str(table["difference"].iloc[1]) in lines[3]
+
+
+def test_the_command_keeps_documents_that_have_their_query_s_id_where_it_is_told_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "qrels").write_text("1 0 9 1\n2 0 9 1\n")
+    (tmp_path / "run").write_text(
+        "".join(f"{q} Q0 {d} 1 {9 - d} me\n" for q in (1, 2) for d in (1, 2, 9))
+    )
+    for more, score in ([], "0.5000"), (["--keep-own"], "0.3333"):
+        paths = [str(tmp_path / name) for name in ("qrels", "run")]
+        assert main(["score", *paths, "--metric", "mrr@10", *more]) == 0
+        assert capsys.readouterr().out.splitlines()[1].split()[0] == score

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 from pyarrow import ArrowException, parquet
+from pyarrow.types import is_nested
 
 from cde.corpus.table import Document
 from cde.data import RetrievalSet
@@ -213,6 +214,8 @@ class Columns:
     def missing(self, found: Any) -> str:
         """Why a table with these columns cannot be read; "" if it can."""
         names = [str(name) for name in found]
+        if twice := [name for name in self.read if names.count(name) > 1]:
+            return f'two columns "{twice[0]}": give one of them another name'
         # many tables have no titles; one whose name was given must be there
         title = "" if self.title == Columns.title else self.title
         for part, chosen in (("text", self.text), ("title", title), ("id", self.id)):
@@ -498,13 +501,15 @@ def _rows_of(lines: Any, relative: str, columns: Columns) -> _Found:
 
 
 def _parquet_rows(file: Path, relative: str, columns: Columns) -> _Found:
-    names = parquet.read_schema(file).names
+    schema = parquet.read_schema(file)
+    names = schema.names
     if problem := columns.missing(names):
         yield LeftOut(relative, problem)
         return
     number = 0
     # equal texts stay one, row after row: thousands of large ones may take a few bytes of file
-    with parquet.ParquetFile(file, read_dictionary=names) as table:
+    flat = [column.name for column in schema if not is_nested(column.type)]
+    with parquet.ParquetFile(file, read_dictionary=flat) as table:
         for batch in table.iter_batches(batch_size=256):
             for place in range(batch.num_rows):
                 number += 1

@@ -196,6 +196,20 @@ def test_metadata_are_what_json_can_hold(tmp_path: Path) -> None:
     assert index.sync(rows).kept == 2
 
 
+def test_lists_and_records_in_a_parquet_file_are_metadata(tmp_path: Path) -> None:
+    rows = [{"id": "a", "text": "boats", "tags": ["red", "old"], "by": {"name": "x"}}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    (one,) = Index.from_folder(tmp_path / "a.parquet", encoder=cde.BM25())
+    assert (one.id, one.text) == ("a", "boats")
+    assert one.metadata == {"tags": ["red", "old"], "by": {"name": "x"}}
+
+
+def test_a_column_that_is_there_twice_is_not_chosen_from(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,text,text,,\n1,boats,soup,,\n")
+    with pytest.raises(ValueError, match='two columns "text": give one of them another name'):
+        read_texts(tmp_path)
+
+
 @pytest.mark.parametrize("names", [["text", "when"], ["text", "text"]])
 def test_a_table_that_python_cannot_hold_costs_itself_alone(
     names: list[str], tmp_path: Path

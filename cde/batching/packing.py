@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from cde.batching.clustering import rows_by_domain
+from cde.batching.clustering import require_distances, rows_by_domain
 from cde.storage import content_hash
 from cde.validation import (
     Positions,
@@ -43,7 +43,6 @@ from cde.validation import (
 __all__ = ["BatchSampler", "PlannedBatches", "greedy_tour", "pack_batches"]
 
 _NEIGHBOURS = 96  # in a list
-_LARGEST = 1e15  # number in a centroid
 _REST = 0.5  # lists are made again once this part of their centroids is unvisited
 
 
@@ -52,15 +51,12 @@ def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
     near ones to that of the lowest index: `(k,)` int64.
     """
     centroids = array_of_numbers(centroids, "centroids")
-    # beyond, squares leave single precision; what is not a number is below nothing
-    if centroids.ndim != 2 or not (np.abs(centroids) < _LARGEST).all():
-        raise ValueError(
-            "centroids, means of the vectors, must be (k, dim) finite numbers between "
-            f"±{_LARGEST:g}; they are of shape {centroids.shape}"
-        )
+    if centroids.ndim != 2:
+        raise ValueError(f"centroids must be (k, dim); they are {centroids.shape}")
+    require_distances(centroids, "centroids, means of the vectors,")
     if len(centroids) == 0:
         return np.zeros(0, np.int64)
-    if not 0 <= start < len(centroids):
+    if (start := checked_whole(start, "start", None)) not in range(len(centroids)):
         raise ValueError(f"start must be one of the {len(centroids)} centroids; it is {start}")
     # centroids that are equal to the last bit are visited one after the other, in order: one stop
     _, first, stop = np.unique(centroids, axis=0, return_index=True, return_inverse=True)

@@ -209,7 +209,8 @@ class BenchmarkEncoder(BenchmarkRanker):
         self.encoder: Any = encoder if reads else as_encoder(encoder)
         self.seed = checked_whole(seed, "seed", 0)
         self.context = (context or "own") if reads else None
-        self.tasks = [checked_instance(task, AbsTask, "tasks: each") for task in tasks]
+        kind: Any = AbsTask
+        self.tasks = [checked_instance(task, kind, "tasks: each") for task in tasks]
         self.drawn: dict[tuple[str, str, str], list[str]] = {}
         own = getattr(getattr(self.encoder, "config", None), "document_prefix", "")
         published = TASK_PREFIXES["retrieval"]["document_prefix"]

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -313,8 +314,9 @@ def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) 
     of 9,999 swappings of the two scores of a query, or of all where there are fewer, two-sided
     (Smucker et al. 2007). Of two `Series` the labels must agree.
     """
-    series = isinstance(first, pd.Series) and isinstance(second, pd.Series)
-    if series and not first.index.equals(second.index):
+    given: tuple[Any, Any] = first, second
+    labels = [one.index for one in given if isinstance(one, pd.Series)]
+    if len(labels) == 2 and not labels[0].equals(labels[1]):
         raise ValueError(
             "both systems need the same queries; the labels of their scores differ, or stand in "
             "another order: second.loc[first.index] puts them in that of the first"

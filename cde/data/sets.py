@@ -118,8 +118,8 @@ def read_judgements(given: Any, name: str = "judgements") -> dict[str, dict[str,
             for number, row in enumerate(given.itertuples(index=False, name=None))
         )
         given = gathered(
-            (where, *(_id_in(where, one) for one in ids), checked_grade(grade, f"{where}: a grade"))
-            for where, *ids, grade in rows
+            (where, *_ids(where, one, other), checked_grade(grade, f"{where}: a grade"))
+            for where, one, other, grade in rows
         )
     if not isinstance(given, Mapping):
         raise TypeError(
@@ -154,11 +154,12 @@ def id_text(given: Any) -> str:
     )
 
 
-def _id_in(where: str, given: Any) -> str:
-    """The id in a column of a frame, which must be there."""
-    if not (name := id_text(given)):
+def _ids(where: str, query: Any, document: Any) -> tuple[str, str]:
+    """The ids in a row of a frame, which must be there."""
+    found = id_text(query), id_text(document)
+    if "" in found:
         raise ValueError(f"{where}: an id is missing; leave such rows out, as by frame.dropna()")
-    return name
+    return found
 
 
 def _graded(query: Any, judged: Any, name: str) -> dict[str, int]:

@@ -51,7 +51,7 @@ from cde.storage import (
 from cde.training import Processes, TrainConfig, Trainer
 from cde.training.loss import Loss, contrastive_loss, loss_key, source_of
 from cde.training.trainer import CHECKPOINT
-from cde.validation import checked_instance, shown
+from cde.validation import checked_instance, checked_path, shown
 
 __all__ = ["PROCEDURE", "Run", "train"]
 
@@ -161,8 +161,9 @@ class Run:
         return kind.from_pretrained(self.folder / "model", precision=self.config.precision)
 
     @classmethod
-    def read(cls, folder: Path) -> Run:
+    def read(cls, folder: Path | str) -> Run:
         """A run from its folder."""
+        folder = checked_path(folder)
         values = read_json(folder / _MANIFEST, since="files")
         if values is None:
             raise FileNotFoundError(f"{folder} holds no finished run: there is no run.json in it")

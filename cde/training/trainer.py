@@ -263,7 +263,11 @@ class Trainer:
         batches = self.prepared.batches()
 
         def step(number: int) -> dict[str, float]:
-            return self._take_step(next(batches), number) | self._tested(number + 1)
+            row = self._take_step(next(batches), number)
+            tested = self._tested(number + 1)
+            if both := row.keys() & tested.keys():
+                raise ValueError(f"a test on the way gives {', '.join(both)}, as training does")
+            return row | tested
 
         metrics = self.loop.run(step, self.config.steps, name)
         if self.config.trains == "reader":
@@ -323,7 +327,7 @@ class Trainer:
         every = self.config.evaluate_every
         if self.evaluate is None or not every or (step % every and step != self.config.steps):
             return {}
-        numbers = self.evaluate(self.model.eval())
+        numbers = checked_instance(self.evaluate(self.model.eval()), dict, "what a test gives")
         self.model.train()
         # a checkpoint is read back as plain numbers
         return {name: float(value) for name, value in numbers.items()}

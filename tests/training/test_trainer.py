@@ -297,6 +297,11 @@ def test_what_cannot_be_trained_with_is_told(pairs: Pairs, tmp_path: Path) -> No
     with pytest.raises(TypeError, match="what the loss gives must be a ContrastiveLoss"):
         Trainer(TrainConfig(**BI), pairs, str(tmp_path), loss=product).run()
     one = dataclasses.replace(pairs, documents=["the same"] * len(pairs))
+    tested = TrainConfig(**{**BI, "evaluate_every": 1})
+    with pytest.raises(ValueError, match="a test on the way gives loss, as training does"):
+        Trainer(tested, pairs, evaluate=lambda _: {"loss": 1.0}).run()
+    with pytest.raises(TypeError, match=r"what a test gives must be a dict; it is \[1.0\]"):
+        Trainer(tested, pairs, evaluate=lambda _: [1.0]).run()  # type: ignore[arg-type,return-value]
     with pytest.raises(ValueError, match="pairs have one document, 'the same': nothing can be"):
         Trainer(TrainConfig(**BI), one)
 

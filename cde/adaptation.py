@@ -59,8 +59,8 @@ def tempered(*samples: NDArray[Any], strength: float = 0.5, shrunk: float = 0.5)
     Strength 0 changes nothing, 1 whitens. Both numbers were chosen on validation manuals.
 
     Raises:
-        ValueError: a strength below 0, a share that is not between 0 and 1, or samples that are not
-            `(n, dim)` of finite numbers, of one `dim`.
+        ValueError: a strength that is not between 0 and 2, a share that is not between 0 and 1, or
+            samples that are not `(n, dim)` of finite numbers, of one `dim`.
         TypeError: samples that are not arrays of numbers.
 
     Example:
@@ -68,10 +68,9 @@ def tempered(*samples: NDArray[Any], strength: float = 0.5, shrunk: float = 0.5)
         >>> np.round((vectors @ tempered(vectors, shrunk=0)).std(axis=0))
         array([2., 1., 1.])
     """
-    if checked_number(strength, "strength") < 0 or not 0 <= checked_number(shrunk, "shrunk") <= 1:
-        raise ValueError(
-            f"strength must be 0 or more and shrunk between 0 and 1; they are {strength}, {shrunk}"
-        )
+    for name, value, most in (("strength", strength, 2), ("shrunk", shrunk, 1)):
+        if not 0 <= checked_number(value, name) <= most:
+            raise ValueError(f"{name} must be between 0 and {most}; it is {value}")
     rows = [array_of_numbers(some, "samples") for some in samples]
     shapes = [some.shape for some in rows]
     if {len(one) for one in shapes} != {2} or len({one[1] for one in shapes}) != 1:

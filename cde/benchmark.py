@@ -37,7 +37,7 @@ from cde.models.contextual import class_of, fingerprint
 from cde.models.weights import fetch_folder
 from cde.retrieval import Encoder, Ranker, as_encoder, rank, rerank
 from cde.storage import content_hash
-from cde.validation import encoded
+from cde.validation import checked_instance, checked_text, checked_whole, encoded
 
 __all__ = [
     "SEARCHED",
@@ -207,9 +207,10 @@ class BenchmarkEncoder(BenchmarkRanker):
                 f"{'a' if reads else 'no'} corpus, and takes {', '.join(accepted)}"
             )
         self.encoder: Any = encoder if reads else as_encoder(encoder)
-        self.seed = seed
+        self.seed = checked_whole(seed, "seed", 0)
         self.context = (context or "own") if reads else None
-        self.tasks = list(tasks)
+        kind: Any = AbsTask
+        self.tasks = [checked_instance(task, kind, "tasks: each") for task in tasks]
         self.drawn: dict[tuple[str, str, str], list[str]] = {}
         own = getattr(getattr(self.encoder, "config", None), "document_prefix", "")
         published = TASK_PREFIXES["retrieval"]["document_prefix"]
@@ -294,6 +295,7 @@ def _metadata(
     encoder: Any, name: str, kind: str, experiment: dict[str, Any] | None = None
 ) -> ModelMeta:
     """What mteb keeps beside results, in a folder for each revision and experiment."""
+    checked_text(name, "name")
     revision = getattr(encoder, "fingerprint", None) or fingerprint(encoder) or UNKNOWN
     if revision == UNKNOWN and isinstance(encoder, BM25):
         revision = content_hash([repr(encoder)])

@@ -71,6 +71,8 @@ def _parser(more: Sequence[ModuleType]) -> argparse.ArgumentParser:
     score.add_argument("qrels", type=Path, help="judgements: query, document, grade, or TREC's")
     score.add_argument("run", type=Path, nargs="+", help="run files, held against the first")
     score.add_argument("--metric", default="ndcg@10", help="of ndcg, map, recall, p, mrr @ k")
+    own = "keep documents that have their query's id, which are left out, as in BEIR"
+    score.add_argument("--keep-own", action="store_true", help=own)
     score.set_defaults(do=_score)
     sources = commands.add_parser("sources", help="list the collections that can be loaded here")
     sources.set_defaults(do=_sources)
@@ -122,7 +124,9 @@ def _score(options: argparse.Namespace) -> None:
     from cde.intervals import interval_text
 
     runs = {str(path): path for path in options.run}
-    table = retrieval.compare_all(runs, options.qrels, options.metric)
+    table = retrieval.compare_all(
+        runs, options.qrels, options.metric, drop_own=not options.keep_own
+    )
     print(f"{options.metric}, over {table['score'].iloc[0].n} queries; intervals are of 95 %")
     for system, row in table.iterrows():
         one = row["score"]

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -221,7 +222,10 @@ def smallest_effect(interval: Interval, bound: float = 0.0, power: float = 0.8) 
     Args:
         interval: a measurement; its width says how much it scatters.
         bound: the bound of a share, of which the scatter depends; of no matter otherwise.
-        power: the probability.
+        power: the probability; above 0.025, with which it shows an effect of none.
+
+    Raises:
+        ValueError: another power.
 
     Example:
         >>> three = Interval(0.0, -2.48, 2.48, 3, "Student's t over runs")
@@ -231,6 +235,8 @@ def smallest_effect(interval: Interval, bound: float = 0.0, power: float = 0.8) 
         >>> smallest_effect(four, bound=0.5)
         inf
     """
+    if not 0.025 < power < 1:
+        raise ValueError(f"power must be between 0.025 and 1; it is {power}")
     if interval.method.startswith(BINOMIAL):
         return _smallest_share(interval.n, bound, power)
     error, freedom = interval.standard_error, interval.freedom
@@ -306,8 +312,15 @@ class PairedTest:
 def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) -> PairedTest:
     """Compare two systems on the same queries: the mean of first − second, and a randomisation test
     of 9,999 swappings of the two scores of a query, or of all where there are fewer, two-sided
-    (Smucker et al. 2007).
+    (Smucker et al. 2007). Of two `Series` the labels must agree.
     """
+    given: tuple[Any, Any] = first, second
+    labels = [one.index for one in given if isinstance(one, pd.Series)]
+    if len(labels) == 2 and not labels[0].equals(labels[1]):
+        raise ValueError(
+            "both systems need the same queries; the labels of their scores differ, or stand in "
+            "another order: second.loc[first.index] puts them in that of the first"
+        )
     if len(first) != len(second):
         raise ValueError(
             f"both systems need the same queries; they have {len(first)} and {len(second)} scores"

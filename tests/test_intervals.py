@@ -7,12 +7,13 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cde.intervals import Interval, mean_interval, paired_test, run_interval
+from cde.intervals import Interval, mean_interval, paired_test, run_interval, smallest_effect
 
 VALUES = st.lists(st.floats(-100, 100), min_size=2, max_size=12)
 
@@ -119,6 +120,11 @@ def test_systems_that_do_not_differ_are_called_different_as_often_as_the_level_s
         (lambda: paired_test([1.0], [2.0]), "2 values or more"),
         (lambda: mean_interval([1, math.nan, math.inf]), "2 of 3 values are not numbers"),
         (lambda: paired_test([1, 2], [1, 2, 3]), "same queries; they have 2 and 3 scores"),
+        (
+            lambda: paired_test(pd.Series({"q": 1.0, "r": 2.0}), pd.Series({"r": 1.0, "q": 2.0})),
+            "the labels of their scores differ, or stand in another order",
+        ),
+        (lambda: smallest_effect(mean_interval([1, 2]), power=80), "between 0.025 and 1; it is 80"),
     ],
 )
 def test_what_is_no_sample_is_refused(call: Callable[[], object], said: str) -> None:

@@ -112,7 +112,7 @@ def _add_book(parsers: Any) -> None:
 
 
 class _Help(argparse.Action):
-    """`--help`, which tells of a chapter whose name stands before it."""
+    """`--help`, which tells of a chapter where one is named."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, *_: Any) -> None:
         chapter = namespace.chapter
@@ -121,13 +121,13 @@ class _Help(argparse.Action):
 
 
 def _separated(arguments: Sequence[str]) -> list[str]:
-    """`-p name=value` as `-p name value`."""
+    """`-p name=value` as `-p name value`, and `--help` behind the chapter whose name it follows."""
     parts: list[str] = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
         follows = parts[-1:] in (["-p"], ["--parameter"])
         parts += [name, value] if follows and equals and name.isidentifier() else [argument]
-    return parts
+    return sorted(parts, key=("-h", "--help").__contains__)
 
 
 def checks() -> Iterator[tuple[str, bool, str]]:

@@ -28,6 +28,8 @@ from cde.validation import Positions, Vectors, array_of_numbers, checked_whole, 
 
 __all__ = ["KMeansRun", "cluster_pairs", "cluster_vectors", "paired_points", "run_kmeans"]
 
+_LARGEST = 1e15
+
 
 def cluster_pairs(
     query_vectors: Vectors,
@@ -92,6 +94,7 @@ def cluster_vectors(
         import faiss
 
         points = np.ascontiguousarray(vectors[rows], dtype=np.float32)
+        require_distances(points, "vectors")
         faiss.normalize_L2(points)
         return points
 
@@ -152,6 +155,7 @@ def run_kmeans(
     import faiss
 
     points = np.ascontiguousarray(points, dtype=np.float32)
+    clusters = checked_whole(clusters, "clusters", 0)
     if points.ndim != 2 or not 1 <= clusters <= len(points):
         raise ValueError(
             f"points must be (n, dim) and clusters 1 to n; they are {points.shape} and {clusters}"
@@ -205,8 +209,17 @@ def _check_points(points: Vectors, iterations: int, attempts: int) -> None:
     for value, name, most in ((iterations, "iterations", 10**6), (attempts, "attempts", 10**3)):
         if checked_whole(value, name) > most:
             raise ValueError(f"{name} must be {most} or less; it is {shown(value)}")
-    if not np.isfinite(points).all():
-        raise ValueError("some vectors hold values that are not numbers: k-means cannot place them")
+    require_distances(points, "vectors")
+
+
+def require_distances(points: NDArray[Any], name: str) -> None:
+    """Refuse what is not a number, and numbers whose squares leave single precision."""
+    least, most = (float(points.min()), float(points.max())) if points.size else (0.0, 0.0)
+    if not -_LARGEST < least <= most < _LARGEST:  # what is not a number is neither
+        raise ValueError(
+            f"{name} must hold finite numbers between ±{_LARGEST:g}, of which there are distances; "
+            f"they hold {least:g} to {most:g}"
+        )
 
 
 def domain_shards(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from cde.batching.clustering import check_pairs, rows_by_domain
+from cde.batching.clustering import check_pairs, require_distances, rows_by_domain
 from cde.validation import Positions, Vectors, array_of_numbers, checked_number, checked_whole
 
 __all__ = ["false_negatives", "mine_hard_negatives"]
@@ -74,8 +74,6 @@ def false_negatives(
             f"{m} documents for {n} queries: one each is needed, or one and as many hard "
             "negatives for each"
         )
-    if not (np.isfinite(query_vectors).all() and np.isfinite(document_vectors).all()):
-        raise ValueError("some vectors hold values that are not numbers")
     left_out = np.zeros((n, m), np.bool_)
     hard = m // n - 1 if n else 0
     alike = None  # number of each document's vector
@@ -99,6 +97,7 @@ def false_negatives(
 
 def _floats(vectors: object, name: str) -> Vectors:
     array = array_of_numbers(vectors, name)
+    require_distances(array, name)
     # products of small whole numbers (int8) overflow, and those of float16 tie
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
 
@@ -137,8 +136,6 @@ def mine_hard_negatives(
     document_vectors = _floats(document_vectors, "document_vectors")
     check_pairs(query_vectors, document_vectors)
     count, epsilon = checked_whole(count, "count", 0), checked_number(epsilon, "epsilon")
-    if not (np.isfinite(query_vectors).all() and np.isfinite(document_vectors).all()):
-        raise ValueError("some vectors hold values that are not numbers")
     asked, held = (
         np.unique(one, axis=0, return_inverse=True)[1].reshape(-1)
         for one in (query_vectors, document_vectors)
@@ -152,7 +149,8 @@ def mine_hard_negatives(
             own = np.searchsorted(rows, some)
             limit = scores[np.arange(len(some)), own][:, None] + np.float32(epsilon)
             # false negatives go behind all others, answers nowhere
-            ranked = np.where(scores >= limit, scores - 10, scores)
+            far = max(10.0, 4 * float(max(scores.max(), -scores.min())))
+            ranked = np.where(scores >= limit, scores - far, scores)
             ranked[answers[asked[some]][:, held[rows]].toarray()] = -np.inf
             left = np.isfinite(ranked).sum(axis=1)
             if (left < count).any():

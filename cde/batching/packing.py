@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from cde.batching.clustering import rows_by_domain
+from cde.batching.clustering import require_distances, rows_by_domain
 from cde.storage import content_hash
 from cde.validation import (
     Positions,
@@ -50,12 +50,13 @@ def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
     """Visit every centroid once, each time going on to the nearest one not yet visited, of equally
     near ones to that of the lowest index: `(k,)` int64.
     """
-    centroids = np.asarray(centroids)
-    if centroids.ndim != 2 or not np.isfinite(centroids).all():
-        raise ValueError(f"centroids must be (k, dim) finite numbers; they are {centroids.shape}")
+    centroids = array_of_numbers(centroids, "centroids")
+    if centroids.ndim != 2:
+        raise ValueError(f"centroids must be (k, dim); they are {centroids.shape}")
+    require_distances(centroids, "centroids, means of the vectors,")
     if len(centroids) == 0:
         return np.zeros(0, np.int64)
-    if not 0 <= start < len(centroids):
+    if (start := checked_whole(start, "start", None)) not in range(len(centroids)):
         raise ValueError(f"start must be one of the {len(centroids)} centroids; it is {start}")
     # centroids that are equal to the last bit are visited one after the other, in order: one stop
     _, first, stop = np.unique(centroids, axis=0, return_index=True, return_inverse=True)

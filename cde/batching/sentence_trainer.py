@@ -93,8 +93,8 @@ class clustered_batches:
     two columns of text. What does not fill a batch is dropped if `dataloader_drop_last` is set.
 
     Raises:
-        ValueError: (when training begins) a dataset without two columns of text, domains for
-            another number of rows, or too few rows for a batch.
+        ValueError: a cluster_size below 1, a seed below 0; when training begins, a dataset without
+            two columns of text, domains for another number of rows, or too few rows for a batch.
 
     Example:
         >>> from datasets import Dataset
@@ -111,15 +111,22 @@ class clustered_batches:
     surrogate: Surrogate | None = None
     seed: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.cluster_size is not None:
+            checked_whole(self.cluster_size, "cluster_size")
+        if self.seed is not None:
+            checked_whole(self.seed, "seed", 0)
+
     def __call__(
         self, dataset: Any, batch_size: int, drop_last: bool = False, **trainers: Any
     ) -> EpochBatches:
         """The batches of a dataset, as the trainer asks for them."""
         seed = (trainers.get("seed") if self.seed is None else self.seed) or 0
+        size = batch_size if self.cluster_size is None else self.cluster_size
         queries, documents = _texts(dataset)
         embed = self.surrogate or Surrogate(max_tokens=_TOKENS)
         vectors = encoded(embed, queries, "queries"), encoded(embed, documents, "documents")
-        labels = cluster_pairs(*vectors, self.cluster_size or batch_size, self.domains, seed=seed)
+        labels = cluster_pairs(*vectors, size, self.domains, seed=seed)
         centroids_of = vectors[1] if self.order == "tsp" else None
         options = self.order, centroids_of, self.domains, seed, drop_last
         return EpochBatches(BatchSampler(labels, batch_size, *options))
@@ -233,7 +240,8 @@ def contextual_batches(
 
     Raises:
         TypeError: a model that reads no context.
-        ValueError: a model saved without its first stage, which embeds the context; a size below 1.
+        ValueError: a model saved without its first stage, which embeds the context; a size below 1,
+            tokens below the two marks of each text, a seed below 0.
 
     With `cde.clustered_batches()` as batch sampler, the documents of a batch are neighbours, as in
     the paper. To train in the context of one fixed corpus, leave this out, and save the encoder
@@ -266,4 +274,6 @@ def contextual_batches(
         )
     own = (model.prompts.get("query") or "", model.prompts.get("document") or "")
     size = checked_whole(encoder.config.context_size if size is None else size, "size")
+    tokens = None if tokens is None else checked_whole(tokens, "tokens", 2)
+    seed = checked_whole(seed, "seed", 0)
     return ContextualBatches(model.preprocess, size=size, tokens=tokens, seed=seed, own_prompts=own)

@@ -20,18 +20,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import date
 from itertools import chain
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import UUID
 
 import pandas as pd
 from pyarrow import ArrowException, parquet
+from pyarrow.types import is_nested
 
 from cde.corpus.table import Document
 from cde.data import RetrievalSet
+from cde.data.sets import id_text
 from cde.progress import progress
 from cde.storage import content_hash
 from cde.validation import (
@@ -99,6 +98,8 @@ def _documents_of(texts: Any, columns: Mapping[str, str] | None, following: int)
     if isinstance(texts, Mapping):
         rows = [one if isinstance(one, Mapping) else {chosen.text: one} for one in texts.values()]
         return _of_table(list(texts), rows, replace(chosen, id=""), following)
+    if isinstance(texts, pd.Series):
+        texts = texts.to_frame(chosen.text)
     if isinstance(texts, pd.DataFrame):
         if not texts.columns.is_unique:
             twice = texts.columns[texts.columns.duplicated()][0]
@@ -213,9 +214,12 @@ class Columns:
     def missing(self, found: Any) -> str:
         """Why a table with these columns cannot be read; "" if it can."""
         names = [str(name) for name in found]
-        for chosen in (self.text, self.id):
+        if twice := [name for name in self.read if names.count(name) > 1]:
+            return f'two columns "{twice[0]}": give one of them another name'
+        # many tables have no titles; one whose name was given must be there
+        title = "" if self.title == Columns.title else self.title
+        for part, chosen in (("text", self.text), ("title", title), ("id", self.id)):
             if chosen and chosen not in names:
-                part = "text" if chosen == self.text else "id"
                 return (
                     f'no column "{chosen}"; it has {_some(names, 12) or "none"}: name one by '
                     f'columns={{"{part}": …}}, on the shell by --{part}-column'
@@ -229,23 +233,7 @@ class Columns:
             return "", None
         titled = f"{title} {text}".strip() if isinstance(title, str) and title else text
         given = next((row[name] for name in self.ids if row.get(name) is not None), "")
-        return _exact(given), titled
-
-
-def _exact(given: Any) -> str:
-    """An id as text, to its last digit."""
-    if isinstance(given, str | UUID | date | Integral) and not isinstance(given, bool):
-        return str(given)
-    if isinstance(given, Real) and not isinstance(given, bool):
-        if given != given:
-            return ""
-        # pandas has floats where a whole number is missing; above 2^53 they skip numbers
-        if float(given).is_integer() and abs(float(given)) < 2**53:
-            return str(int(float(given)))
-    raise ValueError(
-        f"the id {shown(given)} is of type {type(given).__name__}: ids are strings, whole numbers, "
-        "UUIDs or dates (a float cannot hold all of them: read the column as text)"
-    )
+        return id_text(given), titled
 
 
 @dataclass(frozen=True)
@@ -513,13 +501,15 @@ def _rows_of(lines: Any, relative: str, columns: Columns) -> _Found:
 
 
 def _parquet_rows(file: Path, relative: str, columns: Columns) -> _Found:
-    names = parquet.read_schema(file).names
+    schema = parquet.read_schema(file)
+    names = schema.names
     if problem := columns.missing(names):
         yield LeftOut(relative, problem)
         return
     number = 0
     # equal texts stay one, row after row: thousands of large ones may take a few bytes of file
-    with parquet.ParquetFile(file, read_dictionary=names) as table:
+    flat = [column.name for column in schema if not is_nested(column.type)]
+    with parquet.ParquetFile(file, read_dictionary=flat) as table:
         for batch in table.iter_batches(batch_size=256):
             for place in range(batch.num_rows):
                 number += 1

@@ -96,7 +96,7 @@ class Index:
             taken; or a table, a `DataFrame` of pandas or polars, a `Table` of Arrow, a `Dataset` of
             datasets or a list of records, with a column "text" and perhaps "title", "id" or "_id".
         ids: a string for each text of a list or row of a table; by default "0", "1", …, for a
-            frame without a column of ids its own index.
+            frame without a column of ids, and for a `Series`, its own index.
         encoder: anything with `encode_queries` and `encode_documents`, or a `SentenceTransformer`
             (give it to `load` again); by default `cde.Surrogate()`, MiniLM, which works offline and
             keeps its vectors on disk. `cde.BM25()` has no vectors. A `ContextualEncoder` is bound
@@ -438,7 +438,7 @@ class Index:
             order of the queries.
 
         Raises:
-            TypeError: queries that are not strings.
+            TypeError: queries that are not strings, or another `where`.
             ValueError: a depth below 1.
 
         Example:
@@ -450,6 +450,11 @@ class Index:
         """
         queries = encodable([query] if isinstance(query, str) else query, "queries")
         rows, depth = self._read_rows(), checked_whole(depth, "depth")
+        if not (where is None or callable(where) or isinstance(where, Mapping)):
+            raise TypeError(
+                "where must be a mapping of metadata's names → values, or a function of a "
+                f"document; it is {shown(where)}"
+            )
         if where is not None:
             holds = where if callable(where) else lambda one: where.items() <= one.metadata.items()
             wanted = {name for name, one in rows.documents.items() if holds(one)}
@@ -497,6 +502,8 @@ class Index:
         Raises:
             ValueError: judgements of queries or documents that are not there.
         """
+        if not isinstance(queries, Mapping):
+            raise TypeError(f"queries must be a mapping of ids → texts; they are {shown(queries)}")
         texts = _texts(self._read_rows())
         corpus, asked = (list(texts), list(texts.values())), (list(queries), list(queries.values()))
         made = RetrievalSet(*corpus, *asked, {} if qrels is None else qrels, name=name)

@@ -15,9 +15,12 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, get_args
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -110,15 +113,14 @@ def read_judgements(given: Any, name: str = "judgements") -> dict[str, dict[str,
         rows = (_columns(*row) for row in rows_of(Path(given)))
         return gathered((*row[:3], grade_in(row[0], row[3])) for row in rows)
     if isinstance(given, pd.DataFrame):
-        if any(getattr(kind, "kind", "") == "f" for kind in given.dtypes.iloc[:-1]):
-            raise ValueError(
-                "qrels: ids must be texts or whole numbers; a column of them is of floats"
-            )
         rows = (
             _columns(f"qrels, row {number}", list(row))
             for number, row in enumerate(given.itertuples(index=False, name=None))
         )
-        given = gathered((where, str(one), str(other), grade) for where, one, other, grade in rows)
+        given = gathered(
+            (where, *_ids(where, one, other), checked_grade(grade, f"{where}: a grade"))
+            for where, one, other, grade in rows
+        )
     if not isinstance(given, Mapping):
         raise TypeError(
             f"{name}: qrels must be a mapping of query ids → document ids → grades, a file or a "
@@ -134,6 +136,30 @@ def _columns(where: str, row: list[Any]) -> tuple[str, Any, Any, Any]:
             f"got {shown(row)}"
         )
     return where, row[0], row[-2], row[-1]
+
+
+def id_text(given: Any) -> str:
+    """An id as text, to its last digit; "" where it is missing."""
+    if pd.api.types.is_scalar(given) and pd.isna(given):
+        return ""
+    if isinstance(given, str | UUID | date | Integral) and not isinstance(given, bool):
+        return str(given)
+    # pandas has floats where a whole number is missing; above 2^53 they skip numbers
+    whole = isinstance(given, float | np.floating) and float(given).is_integer()
+    if whole and abs(float(given)) < 2**53:
+        return str(int(given))
+    raise ValueError(
+        f"the id {shown(given)} is of type {type(given).__name__}: ids are strings, whole numbers, "
+        "UUIDs or dates (a float cannot hold all of them: read the column as text)"
+    )
+
+
+def _ids(where: str, query: Any, document: Any) -> tuple[str, str]:
+    """The ids in a row of a frame, which must be there."""
+    found = id_text(query), id_text(document)
+    if "" in found:
+        raise ValueError(f"{where}: an id is missing; leave such rows out, as by frame.dropna()")
+    return found
 
 
 def _graded(query: Any, judged: Any, name: str) -> dict[str, int]:

@@ -44,7 +44,7 @@ from cde.progress import progress
 from cde.retrieval.systems import Role, SentenceMethods
 from cde.storage import disk_error, temporary_folder
 from cde.surrogate import check_tokenizer
-from cde.validation import Vectors, encodable, shown
+from cde.validation import Vectors, checked_path, encodable, shown
 
 #: what tells sentence-transformers how to read a folder
 _MODULES = "sentence_transformers.base.modules"
@@ -250,7 +250,7 @@ def save_folder(
     sentence_tokens: int | None = None,
 ) -> Path:
     """Write config, weights and tokenizer; each file under a temporary name first, then renamed."""
-    directory = Path(directory)
+    directory = checked_path(directory, "directory")
     directory.mkdir(parents=True, exist_ok=True)
     with temporary_folder(directory, "saving") as temporary:
         config.save_pretrained(temporary)

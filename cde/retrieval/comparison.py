@@ -35,10 +35,10 @@ from cde.intervals import (
     smallest_effect,
     table_interval,
 )
-from cde.retrieval.ranking import best_first, score_systems
+from cde.retrieval.ranking import best_first, score_systems, scored
 from cde.retrieval.systems import Rankings, System
 from cde.storage import atomic_path
-from cde.validation import checked_text, checked_whole, shown
+from cde.validation import checked_ids, checked_text, checked_whole, shown
 
 __all__ = ["Comparison", "Run", "compare", "compare_all", "compare_tables"]
 
@@ -125,19 +125,23 @@ class Run:
         the name stands "_".
 
         Raises:
-            ValueError: an id with a blank in it, which the format cannot hold.
+            ValueError: an id with a blank in it, which the format cannot hold, or a score that is
+                not finite.
+            TypeError: an id that is not text, or a score that is not a number.
         """
         tag = "_".join(self.name.split()) or "run"
         opened: Any = gzip.open if Path(path).suffix == ".gz" else open
         with atomic_path(path) as temporary, opened(temporary, "wt", encoding="utf-8") as file:
-            for query, ranking in self.rankings.items():
-                for place, (document, score) in enumerate(best_first(ranking).items(), start=1):
+            for query, given in self.rankings.items():
+                checked_ids((query, *given), "ids of a run")
+                ranking = best_first(scored(query, given))
+                for place, (document, score) in enumerate(ranking.items(), start=1):
                     if split := [one for one in (query, document) if one.split() != [one]]:
                         raise ValueError(
                             f"the id {shown(split[0])} has a blank, which TREC's format takes for "
                             "the end of a field"
                         )
-                    file.write(f"{query} Q0 {document} {place} {float(score)!r} {tag}\n")
+                    file.write(f"{query} Q0 {document} {place} {score!r} {tag}\n")
 
     def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:
         """The best `depth` documents of each of a set's queries: none, where the run has none.

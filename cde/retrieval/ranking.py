@@ -79,14 +79,14 @@ def search(
         raise ValueError(
             f"queries {shapes[0]} and documents {shapes[1]} must be (n, dim) and (m, dim)"
         )
-    _refuse_infinite(query_vectors, "queries")
+    queries, documents = _tensor(query_vectors), _tensor(document_vectors)
+    _refuse_infinite(queries, "queries")
     depth = min(depth, len(document_vectors))
     scores = np.empty((len(query_vectors), depth), np.float32)
     positions = np.empty((len(query_vectors), depth), np.int64)
     if scores.size == 0:
         return scores, positions
     device = compute_device()
-    queries, documents = _tensor(query_vectors), _tensor(document_vectors)
     title = f"searching {len(documents):,} documents"
     for start in progress(range(0, len(queries), BLOCK), title, unit="blocks of queries"):
         some = queries[start : start + BLOCK].to(device)
@@ -95,7 +95,12 @@ def search(
         for offset in progress(range(0, len(documents), BLOCK), title, unit="blocks"):
             product = some @ documents[offset : offset + BLOCK].to(device).T
             if not product.sum().isfinite():  # to look at each number takes twice the search
-                _refuse_infinite(document_vectors, "documents")
+                _refuse_infinite(documents, "documents")
+                if not product.isfinite().all():
+                    raise ValueError(
+                        "vectors are too long: their inner products leave single precision. Bring "
+                        "them to length 1"
+                    )
             values, columns = product.topk(min(depth, product.shape[1]), dim=1)
             best = torch.cat([best, values], dim=1)
             where = torch.cat([where, columns + offset], dim=1)
@@ -107,17 +112,18 @@ def search(
 
 
 def _tensor(vectors: NDArray[Any]) -> torch.Tensor:
-    array = np.asarray(vectors, dtype=np.float32)
+    with np.errstate(over="ignore"):  # what becomes infinite is refused
+        array = np.asarray(vectors, dtype=np.float32)
     # torch takes no array that runs backwards, such as vectors[::-1]
     return torch.as_tensor(array.copy() if min(array.strides) < 0 else array)
 
 
-def _refuse_infinite(vectors: NDArray[np.float32], name: str) -> None:
+def _refuse_infinite(vectors: torch.Tensor, name: str) -> None:
     """Say which rows have numbers that are not finite."""
-    if not (finite := np.isfinite(vectors).all(axis=1)).all():
+    if not (finite := vectors.isfinite().all(dim=1).numpy()).all():
         raise ValueError(
-            f"vectors must be finite numbers; those of {(~finite).sum()} {name} are not, of which "
-            f"the first is row {finite.argmin()}"
+            f"vectors must be finite numbers of single precision; those of {(~finite).sum()} "
+            f"{name} are not, of which the first is row {finite.argmin()}"
         )
 
 
@@ -354,22 +360,27 @@ def _checked(rankings: object, retrieval_set: RetrievalSet, name: str) -> Rankin
                 f"{name} of {query!r}: {len(stray)} documents are not in the corpus, such as "
                 f"{', '.join(stray[:3])}"
             )
-        scores = as_array(list(ranking.values()))
-        if scores.dtype.kind not in "fiub" or scores.ndim != 1:
-            said = shown([*ranking.values()])
-            raise TypeError(f"scores of the query {query!r} must be numbers: {said}")
-        if not (finite := np.isfinite(scores)).all():
-            first = list(ranking)[int(finite.argmin())]
-            raise ValueError(
-                f"scores must be finite numbers; that of {query!r} → {first!r} is {ranking[first]}"
-            )
-        checked[query] = dict(zip(ranking, scores.astype(np.float64).tolist(), strict=True))
+        checked[query] = scored(query, ranking)
     if rankings and checked and not rankings.keys() & checked.keys():
         raise ValueError(
             f"{name} are of other queries than those of {retrieval_set.name}, such as "
             f"{shown(next(iter(rankings)))}"
         )
     return checked
+
+
+def scored(query: str, ranking: Mapping[str, Any]) -> dict[str, float]:
+    """The ranking of a query, its scores as Python's finite numbers."""
+    scores = as_array(list(ranking.values()))
+    if scores.dtype.kind not in "fiub" or scores.ndim != 1:
+        said = shown([*ranking.values()])
+        raise TypeError(f"scores of the query {query!r} must be numbers: {said}")
+    if not (finite := np.isfinite(scores)).all():
+        first = list(ranking)[int(finite.argmin())]
+        raise ValueError(
+            f"scores must be finite numbers; that of {query!r} → {first!r} is {ranking[first]}"
+        )
+    return dict(zip(ranking, scores.astype(np.float64).tolist(), strict=True))
 
 
 def evaluate(

@@ -25,7 +25,7 @@ from torch.nn.functional import normalize
 
 from cde.data import RetrievalSet
 from cde.progress import progress, without_bars
-from cde.validation import as_array, checked_texts, checked_whole, encodable, unknown
+from cde.validation import as_array, checked_text, checked_texts, checked_whole, encodable, unknown
 
 __all__ = [
     "EncodeOptions",
@@ -160,6 +160,11 @@ def as_encoder(model: object) -> Encoder:
             return model
         if isinstance(model, SentenceEncoder):
             return _Sentences(model)
+    if getattr(model, "reads_context", False) and not isinstance(model, type):
+        raise TypeError(
+            f"{type(model).__name__} is bound to no corpus: model.with_context(documents) "
+            "gives the encoder that ranks them"
+        )
     name = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
     raise TypeError(
         f"{name} cannot rank: expected encode_queries and encode_documents, or "
@@ -242,6 +247,7 @@ class SentenceMethods:
         single = isinstance(inputs, str)
         texts = checked_texts([inputs] if single else inputs, "inputs")
         if prompt is not None:
+            prompt = checked_text(prompt, "prompt")
             role, texts = "", [prompt + text for text in texts]
         size, dim = options.get("batch_size"), options.get("truncate_dim")
         size = None if size is None else checked_whole(size, "batch_size")

@@ -16,6 +16,7 @@ __all__ = ["TrainConfig"]
 _MOST = 2**31 - 1
 _Count = Annotated[Whole, Field(ge=1, le=_MOST)]
 _CountOrZero = Annotated[Whole, Field(ge=0, le=_MOST)]
+_TwoOrMore = Annotated[Whole, Field(ge=2, le=_MOST)]  # of tokens: a text's two marks
 _Above0 = Annotated[Number, Field(gt=0)]
 
 #: settings that came after the first records
@@ -127,11 +128,11 @@ class TrainConfig:
     order: Literal["random", "tsp"] = "tsp"
     surrogate: Text = "minilm"
     filter_surrogate: Text | None = None
-    surrogate_tokens: _Count = 64
+    surrogate_tokens: _TwoOrMore = 64
     filter_epsilon: Number | None = 0.0
     filter_threshold: Number | None = None
     hard_negatives: _CountOrZero = 0
-    batch_size: Annotated[Whole, Field(ge=2, le=_MOST)] = 256
+    batch_size: _TwoOrMore = 256
     chunk_tokens: _Count | None = None
     uncached_tokens: _CountOrZero | None = None
     share_negatives: Switch = True
@@ -144,9 +145,9 @@ class TrainConfig:
     clip_gradients: _Above0 | None = None
     weight_decay: Annotated[Number, Field(ge=0)] = 0.0
     steps: _Count = 1000
-    query_tokens: _Count = 64
-    document_tokens: _Count = 64
-    context_tokens: _Count = 64
+    query_tokens: _TwoOrMore = 64
+    document_tokens: _TwoOrMore = 64
+    context_tokens: _TwoOrMore = 64
     precision: Literal["auto", "bfloat16", "float32"] = "auto"
     checkpoint_every: _CountOrZero = 100
     evaluate_every: _CountOrZero = 0

@@ -28,7 +28,7 @@ from cde.surrogate import Surrogate
 from cde.training.configuration import TrainConfig
 from cde.training.processes import Processes
 from cde.training.step import BatchTexts
-from cde.validation import Positions, Vectors
+from cde.validation import Positions, Vectors, shown
 
 __all__ = ["Preparation"]
 
@@ -71,6 +71,11 @@ class Preparation:
         self.config, self.pairs, self.processes = config, pairs, processes or Processes()
         self.domains = np.asarray(pairs.domains)
         self.groups = pd.factorize(np.asarray(pairs.documents, object))[0]
+        if not self.groups.any():
+            raise ValueError(
+                f"all {len(pairs)} pairs have one document, {shown(pairs.documents[0])}: nothing "
+                "can be told from it. Give pairs of several documents"
+            )
         self.sources = np.unique(self.domains, return_inverse=True)[1]
         self.clusters = np.zeros(len(pairs), np.int64)
         if config.context_from == "apart" and config.batches != "random" and plan is None:

@@ -51,7 +51,7 @@ from cde.storage import (
 from cde.training import Processes, TrainConfig, Trainer
 from cde.training.loss import Loss, contrastive_loss, loss_key, source_of
 from cde.training.trainer import CHECKPOINT
-from cde.validation import checked_instance
+from cde.validation import checked_instance, checked_path, shown
 
 __all__ = ["PROCEDURE", "Run", "train"]
 
@@ -161,8 +161,9 @@ class Run:
         return kind.from_pretrained(self.folder / "model", precision=self.config.precision)
 
     @classmethod
-    def read(cls, folder: Path) -> Run:
+    def read(cls, folder: Path | str) -> Run:
         """A run from its folder."""
+        folder = checked_path(folder)
         values = read_json(folder / _MANIFEST, since="files")
         if values is None:
             raise FileNotFoundError(f"{folder} holds no finished run: there is no run.json in it")
@@ -252,6 +253,20 @@ def _digests(folder: Path) -> dict[str, str]:
     return {name: digest_of(path) for name, path in names.items() if not others.fullmatch(name)}
 
 
+def _check_tests(tests: Any, by: Tested) -> None:
+    """Refuse at once what would fail on the way, or write over the numbers of another test."""
+    if not isinstance(tests, Sequence):
+        raise TypeError(f"tests must be a list of RetrievalSets; they are {shown(tests)}")
+    names = [checked_instance(test, RetrievalSet, "tests: each").name for test in tests]
+    if by is not ndcg_without_context:
+        return
+    if len(set(names)) < len(names):
+        raise ValueError(f"tests must have names of their own: RetrievalSet(…, name=…); {names}")
+    for test in tests:
+        if not any(test.qrels.values()):
+            raise ValueError(f"tests: {test.name} has no judged query to evaluate on")
+
+
 def train(
     config: TrainConfig,
     pairs: Pairs | None = None,
@@ -280,6 +295,11 @@ def train(
     Returns:
         The finished run.
 
+    Raises:
+        TypeError: what is no config, pairs, or list of tests.
+        ValueError: data or settings that cannot be trained with, or tests that NDCG@10 cannot be
+            had of, or told apart by their names.
+
     Several processes: start the same script with `torchrun --nproc-per-node 2`; each process gets
     the run. Several machines, which may share a cache folder or not: on each of them, with its
     number, `torchrun --nnodes 2 --node-rank 0 --nproc-per-node 1 --master-addr ADDRESS` and the
@@ -296,8 +316,7 @@ def train(
     """
     checked_instance(config, TrainConfig, "config")
     pairs = load_pairs(config.data) if pairs is None else checked_instance(pairs, Pairs, "pairs")
-    for test in tests:
-        checked_instance(test, RetrievalSet, "tests: each")
+    _check_tests(tests, evaluate_on_the_way)
     if config.pairs is not None:
         pairs = pairs.sample(config.pairs, config.seed)
 

@@ -36,6 +36,7 @@ from cde.training.loss import ContrastiveLoss, Loss, contrastive_loss, loss_key
 from cde.training.preparation import Batch, Preparation
 from cde.training.processes import Processes, differing_process
 from cde.training.step import backward, tokens_in
+from cde.validation import checked_instance, checked_path
 
 __all__ = ["Trainer", "build_model"]
 
@@ -190,7 +191,7 @@ class Trainer:
         self,
         config: TrainConfig,
         pairs: Pairs,
-        folder: Path | None = None,
+        folder: Path | str | None = None,
         model: Encoder | None = None,
         processes: Processes | None = None,
         hard_negatives: Any = None,
@@ -233,6 +234,7 @@ class Trainer:
             if config.final_rate and config.warmup < config.steps  # else it never falls
             else get_linear_schedule_with_warmup(self.optimiser, *length)
         )
+        folder = None if folder is None else checked_path(folder)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         self.loop = Loop(
@@ -261,7 +263,11 @@ class Trainer:
         batches = self.prepared.batches()
 
         def step(number: int) -> dict[str, float]:
-            return self._take_step(next(batches), number) | self._tested(number + 1)
+            row = self._take_step(next(batches), number)
+            tested = self._tested(number + 1)
+            if both := row.keys() & tested.keys():
+                raise ValueError(f"a test on the way gives {', '.join(both)}, as training does")
+            return row | tested
 
         metrics = self.loop.run(step, self.config.steps, name)
         if self.config.trains == "reader":
@@ -321,7 +327,7 @@ class Trainer:
         every = self.config.evaluate_every
         if self.evaluate is None or not every or (step % every and step != self.config.steps):
             return {}
-        numbers = self.evaluate(self.model.eval())
+        numbers = checked_instance(self.evaluate(self.model.eval()), dict, "what a test gives")
         self.model.train()
         # a checkpoint is read back as plain numbers
         return {name: float(value) for name, value in numbers.items()}
@@ -341,6 +347,7 @@ class Trainer:
             symmetric=config.symmetric,
             hardness=config.hardness,
         )
+        checked_instance(loss, ContrastiveLoss, "what the loss gives")
         if config.share_negatives or count == 1:
             return loss
         # gradients are added up: a loss of each process's own part counts for its share

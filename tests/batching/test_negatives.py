@@ -63,7 +63,7 @@ def test_a_copy_of_the_labelled_document_is_filtered(n: int) -> None:
     [
         (np.zeros((2, 3)), np.zeros((3, 3)), "3 documents for 2 queries"),
         (np.zeros((2, 3)), np.zeros((2, 4)), "must be"),
-        (np.full((2, 3), np.nan), np.zeros((2, 3)), "not numbers"),
+        (np.full((2, 3), np.nan), np.zeros((2, 3)), "query_vectors must hold finite numbers"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -88,7 +88,7 @@ def test_vectors_of_few_bits_are_compared_as_floats() -> None:
     ("documents", "settings", "message"),
     [
         (np.eye(3)[:2], {}, "must both be"),
-        (np.full((3, 3), np.nan), {}, "not numbers"),
+        (np.full((3, 3), np.nan), {}, "document_vectors must hold finite numbers"),
         (np.eye(3), {"epsilon": np.nan}, "epsilon must be a finite number"),
         (np.eye(3), {"count": -1}, "count must be 0 or more"),
     ],
@@ -147,6 +147,9 @@ def test_false_negatives_are_mined_last_and_copies_of_the_labelled_document_neve
     # a margin below 0 makes false negatives of documents that score less than the labelled one
     mined = mine_hard_negatives(queries, at(1.0, 0.9, 0.3, 0.2, 0.1), 4, epsilon=-0.5)
     assert mined[0].tolist() == [2, 3, 4, 1]
+    # whatever the vectors' lengths
+    again = mine_hard_negatives(100 * queries, at(1.0, 0.9, 0.3, 0.2, 0.1), 4, epsilon=-50)
+    assert again[0].tolist() == [2, 3, 4, 1]
     with pytest.raises(ValueError, match="pair 0 has too few documents for 4 .*: 3 of 5 do not"):
         mine_hard_negatives(queries, documents, 4)
 

@@ -205,6 +205,9 @@ def test_a_tour_of_nothing_is_empty_and_one_that_cannot_be_is_refused() -> None:
         greedy_tour(np.eye(3, dtype=np.float32), 3)
     with pytest.raises(ValueError, match="finite numbers"):
         greedy_tour(np.full((3, 2), np.nan, np.float32))
+    with pytest.raises(ValueError, match=r"centroids.*between ±1e\+15"):
+        greedy_tour(np.eye(3) * 1e25)
+    assert greedy_tour(np.array([[0.0], [9e14], [4e14]])).tolist() == [0, 2, 1]
 
 
 def test_equally_near_centroids_are_visited_in_order() -> None:

@@ -149,6 +149,8 @@ def test_what_cannot_be_clustered_is_told(rows: Dataset) -> None:
         cde.clustered_batches(domains=["a"] * 45)(rows, batch_size=SIZE)
     with pytest.raises(ValueError, match="not one batch of 64"):
         make(rows, batch_size=64, drop_last=True)
+    with pytest.raises(ValueError, match="cluster_size must be 1 or more; it is 0"):
+        cde.clustered_batches(cluster_size=0)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -0.1, 0.2])

@@ -319,7 +319,7 @@ def test_a_kernel_that_does_not_stop_is_killed_when_it_is_interrupted_again(tmp_
 
 
 def test_help_is_a_chapter_s_wherever_its_name_stands(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["table1", "--help"], ["-p", "seed=1", "table1", "-h"]):
+    for arguments in (["table1", "--help"], ["--help", "table1"], ["-p", "seed=1", "table1", "-h"]):
         with pytest.raises(SystemExit, match="0"):
             main(["run", *arguments])
         said = capsys.readouterr().out

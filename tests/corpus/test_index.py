@@ -433,6 +433,8 @@ def test_judgements_and_corpora_that_are_not_its_own_are_refused() -> None:
     index = Index(["a", "b"], encoder=Letters())
     with pytest.raises(ValueError, match="2 judgements .*not there, such as q → 7, r → 0"):
         index.evaluate({"q": "a"}, {"q": {"7": 1}, "r": {"0": 1}})
+    with pytest.raises(TypeError, match=r"queries must be a mapping of ids → texts; they are \['a"):
+        index.retrieval_set(["a"])
     with pytest.raises(ValueError, match="has another corpus than this index of 3 documents"):
         kept = index.retrieval_set({"q": "a"}, {"q": {"0": 1}})
         index.add(["c"])

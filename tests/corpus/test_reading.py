@@ -196,6 +196,20 @@ def test_metadata_are_what_json_can_hold(tmp_path: Path) -> None:
     assert index.sync(rows).kept == 2
 
 
+def test_lists_and_records_in_a_parquet_file_are_metadata(tmp_path: Path) -> None:
+    rows = [{"id": "a", "text": "boats", "tags": ["red", "old"], "by": {"name": "x"}}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    (one,) = Index.from_folder(tmp_path / "a.parquet", encoder=cde.BM25())
+    assert (one.id, one.text) == ("a", "boats")
+    assert one.metadata == {"tags": ["red", "old"], "by": {"name": "x"}}
+
+
+def test_a_column_that_is_there_twice_is_not_chosen_from(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,text,text,,\n1,boats,soup,,\n")
+    with pytest.raises(ValueError, match='two columns "text": give one of them another name'):
+        read_texts(tmp_path)
+
+
 @pytest.mark.parametrize("names", [["text", "when"], ["text", "text"]])
 def test_a_table_that_python_cannot_hold_costs_itself_alone(
     names: list[str], tmp_path: Path
@@ -325,6 +339,7 @@ def test_rows_without_ids_have_those_of_the_frame_or_the_next_numbers() -> None:
     assert Index(unnamed, encoder=cde.BM25()).ids == ("0", "1", "2")
     assert Index(unnamed[1:], encoder=cde.BM25()).ids == ("1", "2")
     assert Index(unnamed[unnamed["text"] != "Häfen"], encoder=cde.BM25()).ids == ("0", "2")
+    assert Index(frame.set_index("id")["text"], encoder=cde.BM25()).ids == tuple(READ)
     assert Index(unnamed, ids=["a", "b", "c"], encoder=cde.BM25()).ids == ("a", "b", "c")
     index.add(unnamed)
     assert index.ids[3:] == ("4", "5", "6")  # "3" is taken
@@ -336,6 +351,8 @@ def test_tables_that_are_no_corpus_are_refused() -> None:
         Index(frame[["id"]].assign(body="a"), encoder=cde.BM25())
     with pytest.raises(ValueError, match=r"columns: there is no part txet \(text\?\)"):
         Index(frame, encoder=cde.BM25(), columns={"txet": "body"})
+    with pytest.raises(ValueError, match='no column "hed".*columns={"title": …}'):
+        Index(frame, encoder=cde.BM25(), columns={"title": "hed"})
     with pytest.raises(TypeError, match='the document 1 has no string in "text".*dropna'):
         Index(frame.assign(text=["a", None, "b"]), encoder=cde.BM25())
     with pytest.raises(ValueError, match="'text' has two"):

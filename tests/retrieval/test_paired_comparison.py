@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -95,9 +96,20 @@ def test_a_run_of_no_query_is_refused_instead_of_scored_nought(tmp_path: Path) -
         cde.compare({"q": ["d"]}, {"q": {"d": 1.0}}, {"q": {"d": 1}, "r": {"d": 1}})
 
 
-def test_an_id_with_a_blank_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'two words' has a blank"):
-        Run({"q": {"two words": 1.0}}).write(tmp_path / "run")
+@pytest.mark.parametrize(
+    ("rankings", "message"),
+    [
+        ({"q": {"two words": 1.0}}, "'two words' has a blank"),
+        ({"q": {"d": float("nan")}}, "that of 'q' → 'd' is nan"),
+        ({"q": {"d": "high"}}, "scores of the query 'q' must be numbers"),
+        ({1: {"d": 1.0}}, "ids of a run must be strings; item 0 is of type int"),
+    ],
+)
+def test_what_the_format_cannot_hold_is_not_written(
+    tmp_path: Path, rankings: Any, message: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        Run(rankings).write(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -174,3 +186,16 @@ def test_the_command_scores_run_files(
     lines = capsys.readouterr().out.splitlines()
     assert f"{table['score'].iloc[1].estimate:.4f}" in lines[2] and str(paths[1]) in lines[2]
     assert str(table["difference"].iloc[1]) in lines[3]
+
+
+def test_the_command_keeps_documents_that_have_their_query_s_id_where_it_is_told_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "qrels").write_text("1 0 9 1\n2 0 9 1\n")
+    (tmp_path / "run").write_text(
+        "".join(f"{q} Q0 {d} 1 {9 - d} me\n" for q in (1, 2) for d in (1, 2, 9))
+    )
+    for more, score in ([], "0.5000"), (["--keep-own"], "0.3333"):
+        paths = [str(tmp_path / name) for name in ("qrels", "run")]
+        assert main(["score", *paths, "--metric", "mrr@10", *more]) == 0
+        assert capsys.readouterr().out.splitlines()[1].split()[0] == score

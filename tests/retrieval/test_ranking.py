@@ -445,6 +445,10 @@ def test_vectors_that_are_not_finite_are_refused(bad: float) -> None:
         search(good, spoilt)
     with pytest.raises(ValueError, match="those of 1 queries are not"):
         search(spoilt, good)
+    with pytest.raises(ValueError, match="those of 4 queries are not"):
+        search(good.astype(np.float64) * 1e200, good)
+    with pytest.raises(ValueError, match="inner products leave single precision"):
+        search(good * np.float32(1e20), good * np.float32(1e20))
 
 
 class Gives:

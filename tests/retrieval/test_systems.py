@@ -149,3 +149,8 @@ def test_what_gives_no_dense_vectors_is_refused() -> None:
             TypeError, match="expected one dense vector of floats for each of 2 texts"
         ):
             giving(result).encode_queries(["a", "b"])
+
+
+def test_an_encoder_without_its_corpus_says_how_it_is_bound() -> None:
+    with pytest.raises(TypeError, match=r"is bound to no corpus: model.with_context\(documents\)"):
+        as_encoder(SimpleNamespace(reads_context=True))

@@ -288,6 +288,24 @@ def test_a_gradient_that_is_no_number_changes_no_weight(pairs: Pairs) -> None:
     assert_same_weights(running.model, before)
 
 
+def product(queries: Any, documents: Any, temperature: float, **others: Any) -> Any:
+    """A loss that is a number alone."""
+    return (queries @ documents.T).mean() / temperature
+
+
+def test_what_cannot_be_trained_with_is_told(pairs: Pairs, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="what the loss gives must be a ContrastiveLoss"):
+        Trainer(TrainConfig(**BI), pairs, str(tmp_path), loss=product).run()
+    one = dataclasses.replace(pairs, documents=["the same"] * len(pairs))
+    tested = TrainConfig(**{**BI, "evaluate_every": 1})
+    with pytest.raises(ValueError, match="a test on the way gives loss, as training does"):
+        Trainer(tested, pairs, evaluate=lambda _: {"loss": 1.0}).run()
+    with pytest.raises(TypeError, match=r"what a test gives must be a dict; it is \[1.0\]"):
+        Trainer(tested, pairs, evaluate=lambda _: [1.0]).run()  # type: ignore[arg-type,return-value]
+    with pytest.raises(ValueError, match="pairs have one document, 'the same': nothing can be"):
+        Trainer(TrainConfig(**BI), one)
+
+
 class Alike(Processes):
     """Processes that agree without a word."""
 
@@ -358,6 +376,7 @@ def test_equal_documents_are_no_negatives_of_each_other() -> None:
             "null_share 0.1 needs the null token",
         ),
         ({"symmetric": "false"}, "symmetric must be true or false; it is 'false'"),
+        ({"query_tokens": 1}, "query_tokens must be 2 or more"),  # the tokenizer then cuts nothing
         ({"data": b"pydocs"}, "data must be text; it is b'pydocs'"),
         ({"filter_epsilon": float("nan")}, "filter_epsilon must be a finite number; it is nan"),
         ({"model": {"first_stage_mlp": "false"}}, "model: first_stage_mlp must be true or false"),
@@ -807,6 +826,17 @@ def test_tests_on_the_way_change_nothing_in_training(pairs: Pairs) -> None:
     )
     same = tested.metrics.drop(columns=["seconds", column])
     assert same.equals(plain.metrics.drop(columns="seconds"))
+
+
+def test_tests_that_would_fail_on_the_way_are_refused_at_once(pairs: Pairs) -> None:
+    config, toy = TrainConfig(**{**BI, "evaluate_every": 4}), cde.RetrievalSet.from_pairs(pairs, 3)
+    for tests, message in (
+        (toy, "tests must be a list of RetrievalSets"),
+        ([toy, toy], "tests must have names of their own"),
+        ([dataclasses.replace(toy, qrels={})], "has no judged query"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            train(config, pairs, tests=tests)  # type: ignore[arg-type]
 
 
 def test_of_no_layers_the_word_embeddings_are_left() -> None:

@@ -16,7 +16,7 @@ __all__ = ["TrainConfig"]
 _MOST = 2**31 - 1
 _Count = Annotated[Whole, Field(ge=1, le=_MOST)]
 _CountOrZero = Annotated[Whole, Field(ge=0, le=_MOST)]
-_TwoOrMore = Annotated[Whole, Field(ge=2, le=_MOST)]  # of tokens: a text's two marks
+_TwoOrMore = Annotated[Whole, Field(ge=2, le=_MOST)]  # a text's two marks; a pair and a negative
 _Above0 = Annotated[Number, Field(gt=0)]
 
 #: settings that came after the first records

@@ -100,7 +100,8 @@ def summary(report: CostReport) -> Rows:
         groups.setdefault((way(one), one.peer, one.meaning), []).append(one.ratio.median)
     for (does, peer, meaning), ratios in groups.items():
         ends = dict.fromkeys(f"{one:.2f}" for one in (min(ratios), max(ratios)))
-        yield {"what": does, "against": peer, "ratio": meaning, "measured": " to ".join(ends)}
+        cost = f", {meaning}" if meaning == "times the cost" else ""
+        yield {"what": does + cost, "against": peer, "measured": " to ".join(ends)}
 
 
 def results(report: CostReport) -> Rows:

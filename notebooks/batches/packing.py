@@ -331,7 +331,7 @@ neighbours = "NDCG@10 with neighbouring clusters packed together"
 helped = deciding(results, pair)
 page.answer(
     f"""{claims.apart(neighbours, helped, "random packing", unit="points")}. In batches of {batch:,}
-    docstrings a pair meets {near:.0%} (random: {other:.0%}) of its mates in the next epoch."""
+    docstrings a pair meets {near:.0%} (random: {other:.0%}) of its mates again."""
 )
 
 # %% [markdown]

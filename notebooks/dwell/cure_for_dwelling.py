@@ -284,11 +284,10 @@ page.in_numbers(
 # %% tags=["hide-cell"]
 lean = apart(FIRST, LAST, "lean")
 lean = run_interval(lean) if len(lean) > 1 else float(lean.mean())
-first = f"On {MAIN}, trained with passages first, the preference for the beginning"
-left = page.mean_and_interval(left_of(ANYWHERE, FIRST), 2)
+first = f"On {MAIN}, the preference for the beginning after passages first"
 page.answer(
-    f"""{claims.apart(first, lean, "that with passages last")}; random places leave {left} of the
-    sensitivity index."""
+    f"""{claims.apart(first, lean, "that after passages last", "points")}; random places leave
+    {left_of(ANYWHERE, FIRST).mean():.2f} of the sensitivity index."""
 )
 
 # %% [markdown]

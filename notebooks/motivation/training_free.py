@@ -358,8 +358,8 @@ elsewhere = ""
 if "judged" in searched:
     judged = gain("judged", (TEMPERED, "own"))
     chance = ", perhaps by chance" if judged.low < 0 < judged.high else ""
-    where = "lower" if judged.estimate < 0 else "higher"
-    elsewhere = f"; on judged collections that is {abs(judged.estimate):.1f} {where}{chance}"
+    does = "loses" if judged.estimate < 0 else "gains"
+    elsewhere = f"; on judged collections it {does} {abs(judged.estimate):.1f}{chance}"
 page.answer(
     f"""MiniLM gains {claims.shown(unfitted)} NDCG@10 points by reading an unseen manual's
     documents, {read.estimate:.1f} with a map fitted to other manuals{elsewhere}."""

@@ -411,10 +411,10 @@ with_filter, _ = GAINS.values()
 _, without = LARGER.values()
 of_size = deciding(sweeps, with_filter, encoder=BI)
 of_batch = deciding(of_batches, without, encoder=BI)
-small = claims.apart("NDCG@10 with small clusters and the filter", of_size, "with large", "points")
-large = claims.apart("with large batches and no filter it", of_batch, "with small", "points")
+small = claims.apart("NDCG@10 with small clusters and the filter", of_size, "large", "points")
+large = claims.apart("with large batches and no filter it", of_batch, "small", "")
 short = difference(of_batches[settings.profile], without, encoder=BI)
-also = f", {short.estimate:.1f} in short runs" if short != of_batch else ""
+also = f" (short runs: {short.estimate:.1f})" if short != of_batch else ""
 page.answer(f"{small}; {large}{also}.")
 
 # %% [markdown]

@@ -373,7 +373,7 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 lowest, highest = points.mean().min(), points.mean().max()
-alike = "; our encoder embeds alike in every corpus"
+alike = "; it embeds alike in every corpus"
 ignores = alike if "read its context" in claims.reason(HELPS) else ""
 most = "Training accuracy with most first-stage layers"
 page.answer(

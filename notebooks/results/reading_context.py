@@ -343,8 +343,8 @@ known, fixed, weigh = (
     claims.shown(one, 2) if one else "not defined" for one in (known, fixed, follows[READS])
 )
 page.answer(
-    f"""How common a word is (correlation {known}), but so does one with a fixed context ({fixed});
-    words that are commoner weigh less at {weigh}."""
+    f"""Lookups follow how common a word is (correlation {known}; fixed context {fixed}); how much
+    commoner and how much lighter words get correlates at {weigh}."""
 )
 
 # %% [markdown]

@@ -299,8 +299,8 @@ topic, form = (
     for what in (SOURCE, WORD)
 )
 page.answer(
-    f"""Mostly their source: clusters of passages and of queries tell it at {topic} of 1 (adjusted
-    mutual information), and the query's first word at {form}."""
+    f"""Mostly their source: clusters of passages and of queries tell it at {topic} (adjusted
+    mutual information), the query's first word at {form}."""
 )
 
 # %% [markdown]

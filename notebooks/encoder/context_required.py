@@ -312,7 +312,7 @@ claims.verdicts()
 arms = (apart(RECIPE, "null"), apart(PAPER, "other"))
 ours, theirs = (int((gains.groupby("seed").mean() > 3).sum()) for gains in arms)
 page.answer(
-    f"""In a word game an encoder closes {learned.estimate:.0%} of the gap to in-corpus IDF; on
+    f"""A word-game encoder closes {learned.estimate:.0%} of the gap to in-corpus IDF; on
     docstrings, in {config.steps} steps, ours learned in {ours} of {settings.seeds} runs, the
     paper's in {theirs or "none"}."""
 )

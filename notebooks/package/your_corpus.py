@@ -365,7 +365,7 @@ found = claims.by_verdict(
 largest = next(of for of in reversed(apart) if of in TESTED)
 compared = claims.apart("An encoder fused with BM25", gains[largest][BETTER], "the better of both")
 page.answer(
-    f"""{compared}, {found}, and {claims.shown(gains[largest][f"both − {LEXICAL}"])} above BM25 over
+    f"""{compared}, {found}, and {gains[largest][f"both − {LEXICAL}"].estimate:.1f} above BM25 over
     {len(apart[largest])} collections."""
 )
 

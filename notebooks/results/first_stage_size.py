@@ -373,8 +373,7 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 lowest, highest = points.mean().min(), points.mean().max()
-alike = "; it embeds alike in every corpus"
-ignores = alike if "read its context" in claims.reason(HELPS) else ""
+ignores = "; it embeds alike everywhere" if "read its context" in claims.reason(HELPS) else ""
 most = "Training accuracy with most first-stage layers"
 page.answer(
     f"""{claims.apart(most, deepest, "that with fewest", "points")}; NDCG@10 is {lowest:.1f} to

@@ -338,10 +338,9 @@ for scale in everywhere:
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-known, fixed = (mean_of(arm, "looks_up") for arm in (READS, FIXED))
-known, fixed, weigh = (
-    claims.shown(one, 2) if one else "not defined" for one in (known, fixed, follows[READS])
-)
+looked = [mean_of(arm, "looks_up") for arm in (READS, FIXED)]
+known, fixed = (f"{one.estimate:.2f}" if one else "not defined" for one in looked)
+weigh = claims.shown(follows[READS], 2) if follows[READS] else "not defined"
 page.answer(
     f"""Lookups follow how common a word is (correlation {known}; fixed context {fixed}); how much
     commoner and how much lighter words get correlates at {weigh}."""

@@ -1,12 +1,15 @@
 # %% [markdown]
 # # Does clustering find the hardest batches?
 #
-# This page answers **CDE §4.1, Eqs. 2 and 3** {cite}`morris2024contextual`. Equation 2 asks for the
-# batches whose pairs are most easily mistaken for each other, which cannot be found exactly; Eq. 3
-# replaces that search by k-means. The paper gives no number for how well this works. Here we
-# compute both objectives: while k-means runs, for several ways to make batches, and on sets so
-# small that the best batches can be found by trying all of them. The page
-# {doc}`../results/batch_and_cluster_size` shows samples of one cluster (Table 4).
+# An encoder learns most, says **CDE §4.1** {cite}`morris2024contextual`, from batches whose pairs
+# are easily mistaken for each other. With $f(d, q)$ the score by a surrogate, Eq. 2 asks for the
+# hardest batches of all:
+#
+# $$\max_{(B_1, \dots, B_B)} \sum_b \sum_{(d, q), (d', q') \in B_b} f(d, q') + f(d', q)$$
+#
+# They cannot be found exactly, so Eq. 3 replaces the search by k-means. The paper gives no number
+# for how well this works. Here we compute Eq. 2 while k-means runs, for several ways to make
+# batches, and on sets so small that all batches can be tried.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -74,12 +77,12 @@ print(f"{len(pairs):,} pairs of {kinds} packages; fingerprint {pairs.fingerprint
 # %% [markdown]
 # ## Equation 3 falls, Eq. 2 rises
 #
-# Each pair enters k-means as the two points $\phi(d)\oplus\psi(q)$ and $\psi(q)\oplus\phi(d)$.
-# FAISS {cite}`douze2024faiss` lowers the mean *squared* distance of the points to their centroids.
-# We run it from the same start for more and more iterations. After each run we measure what the
-# clusters are meant for, which is Eq. 2 per pair of cluster-mates: the mean cosine of one pair's
-# query with the other's document. (The first iteration begins with centroids drawn from the
-# points.)
+# Each pair enters k-means as the two points $\phi(d)\oplus\psi(q)$ and $\psi(q)\oplus\phi(d)$
+# ($\oplus$: one vector after another). So the first point of a pair is near the second of another
+# if each one's document is near the other's query. FAISS {cite}`douze2024faiss` lowers the mean
+# *squared* distance of the points to their centroids. We run it from the same start for more and
+# more iterations. After each run we measure what the clusters are meant for, which is Eq. 2 per
+# pair of cluster-mates: the mean cosine of one pair's query with the other's document.
 
 # %%
 from cde.batching.clustering import paired_points, run_kmeans
@@ -171,7 +174,7 @@ plots.table(pd.DataFrame(labels).corr(agreement).round(2))
 # ## Equation 2 in batches of one size
 #
 # Clusters differ in size but training needs equal batches, so clusters are laid end to end and cut.
-# Their order is random, or that of a greedy travelling-salesman tour (**greedy traveller**), which
+# Their order is random, or a **greedy tour**, which
 # always goes on to the nearest cluster not yet visited. Each way to make batches is judged by both
 # surrogates: the one that made the clusters and the one that did not. For reference there are
 # **shuffled** batches, and a **direct search** that fills each batch with a random pair and the
@@ -183,7 +186,7 @@ plots.table(pd.DataFrame(labels).corr(agreement).round(2))
 from cde.batching.packing import pack_batches
 from cde_studies.batches.hardest import direct_search, objective_bounds
 
-ORDERS = {"random": "random order", "tsp": "greedy traveller"}
+ORDERS = {"random": "random order", "tsp": "greedy tour"}
 generator = np.random.default_rng(settings.seed)
 shuffled = pack_batches(np.zeros(len(pairs), np.int64), size, seed=settings.seed)
 batches = {("shuffled", ""): shuffled}
@@ -225,8 +228,9 @@ with plots.figure(width=7.2, height=4.2) as (drawing, axis):
         charts.reference(axis, x=limits[judge][1].mean(), **limit)
 plots.show(
     drawing,
-    caption=f"Eq. 2 per pair of batch-mates, batches of {size:,}, with 95 % intervals over "
-    "batches. Dashed: a bound that no batches can exceed, for each judge.",
+    caption=f"How hard batches of {size:,} are (Eq. 2 per pair of batch-mates), by how clusters "
+    "are made and ordered, with 95 % intervals over batches. Dashed: a bound that no batches can "
+    "exceed, for each judge.",
     data=charts.interval_table(intervals, ["batches", "order", "judge"], "cosine"),
     answers="CDE Eq. 2",
     lead=True,
@@ -324,7 +328,7 @@ print(f"Spearman of the two dot products with -m, random pairs: {same_order:.4f}
 # For the batches above, this bound is not tight:
 
 # %%
-tight = {"shuffled": shuffled, "paired": batches["paired, MiniLM", "greedy traveller"]}
+tight = {"shuffled": shuffled, "paired": batches["paired, MiniLM", "greedy tour"]}
 columns = {
     "mean m of batch-mates": [mean_pair_distance(*vectors, made) for made in tight.values()],
     "bound, twice Eq. 3": [2 * paired_distance(*vectors, made) for made in tight.values()],
@@ -363,7 +367,7 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 floor = intervals["shuffled", "", "MiniLM"].estimate
-paired = intervals["paired, MiniLM", "greedy traveller", "MiniLM"].estimate
+paired = intervals["paired, MiniLM", "greedy tour", "MiniLM"].estimate
 page.answer(
     f"""The mean cosine of a query with its batch-mates' documents is {floor:.2f} in shuffled
     batches and {paired:.2f} in clustered ones; no batches can exceed

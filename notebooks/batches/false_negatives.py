@@ -296,14 +296,14 @@ plots.show(
 #   negative, and neither it nor its own summary line shares a word with the query, apart from very
 #   frequent words (parameter `common`).
 #
-# Everything else stays *open*, that is undecided. The second rule is wrong at times: it also
-# condemns answers. If it condemns a share $r$ of the answers, then at least (share condemned) $- r$
-# of the removed documents are true negatives. We take $r$ from the labelled documents of the same
-# queries, which are answers by definition, without their summary lines. The bound assumes that
-# unlabelled answers share words with the query as often as labelled ones do; the table's second row
-# shows how often known duplicates in other packages do not. The other rows are for $\epsilon = 0$:
-# shares of what is removed (n batches), and of each kind of known false negative that is found (n
-# queries). Copies are found by construction, because their scores are equal.
+# Everything else stays *open*. The second rule also condemns some answers. If it condemns a share
+# $r$ of them, at least (share condemned) $- r$ of the removed documents are true negatives. The
+# table's first row has $r$ for the labelled documents of the same queries, which are answers by
+# definition, without their summary lines. This assumes that unlabelled answers share words with the
+# query as often as labelled ones do; the second row shows how often known duplicates in other
+# packages do not. The other rows are for $\epsilon = 0$: shares of what is removed (n batches), and
+# of each kind of known false negative that is found (n queries). Copies are found by construction,
+# because their scores are equal.
 
 # %%
 from cde_studies.batches.judging import KINDS, TextJudge
@@ -341,9 +341,9 @@ plots.table(judge.examples(*judged, settings.examples, settings.seed))
 # over all sizes, seed by seed and set by set. The contextual encoder is exploratory, because it is
 # not in the paper's figure.
 #
-# **Is it the surrogate's choice?** Differences from the filter, as in the second figure. At `day`
-# the arm of the hardest was mended after two seeds had been looked at, so there only later seeds
-# would test it.
+# **Is it the surrogate's choice?** Differences from the filter, as in the figure of the five arms.
+# At `day` *as many of the hardest* was corrected after two seeds had been looked at, so there only
+# later seeds would test it.
 #
 # **Do clusters gather false negatives?** Tested at $\epsilon = 0$, without the duplicates. The test
 # is partly circular, because the surrogate that clusters also scores. Known false negatives are a

@@ -293,7 +293,7 @@ plots.show(
 #
 # **The re-mixing.** Tested in both orders at every batch size at which a domain holds, on average,
 # eight batches or more. With fewer there are few other pairs to meet, whatever the packing, so the
-# result is exploratory. (The bound is from our list of claims.)
+# result is exploratory.
 
 # %%
 HELPS, SMALL = "cde-fig14-tsp-helps", "cde-fig14-tsp-small-clusters"

@@ -88,8 +88,8 @@ rows = page.experiment("easy_negatives-weights", lambda: weigh(**given), given)
 # ## How much of the weight easy negatives have
 #
 # *Easy* negatives score below the query's own document. The left panel shows their share of the
-# weight of all negatives; the right one the weight that all negatives have together, which is how
-# much a batch teaches at all.
+# weight of all negatives; the right one the weight that all negatives have together, $1 - p_+$,
+# which is how much a batch teaches at all.
 
 # %%
 from cde.intervals import mean_interval
@@ -112,14 +112,14 @@ with plots.figure(1, 2, width=6.4, height=2.8) as (drawing, axes):
         axis.set_xticks(taus, [f"{tau:g}" for tau in taus])
         axis.minorticks_off()
         axis.set(xlabel="temperature", ylim=(0, 1))
-    axes[0].set_ylabel("easy negatives' share of it")
+    axes[0].set_ylabel("share on easy negatives")
     axes[1].set_ylabel("weight of all negatives")
     axes[0].legend()
 plots.show(
     drawing,
-    caption="The weight with which negatives train an encoder, by temperature. Left: the share of "
-    "it on negatives that score below the query's own document. Right: the weight of all negatives "
-    "together. Intervals are over batches.",
+    caption="The weight with which negatives train an encoder, by temperature. Left: how much of "
+    "it is on negatives that score below the query's own document. Right: the weight of all "
+    "negatives together. Intervals are over batches.",
     data=charts.interval_table(
         {"of easy": shares, "of all": weights}, ["weight", "batches", "temperature"], "share"
     ),
@@ -157,7 +157,8 @@ for _ in range(20):
 # ## Verdict
 #
 # The rules were fixed before any measurement: on shuffled batches at $\tau = 0.02$ easy negatives
-# must have less than a tenth of the negatives' weight; and Eq. 2 as printed must equal Eq. 1.
+# must have less than a tenth of the negatives' weight (our bound for "next to nothing"); and Eq. 2
+# as printed must equal Eq. 1.
 
 # %%
 idle = shares[SHUFFLED][0.02]

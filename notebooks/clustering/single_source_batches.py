@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Do batches from one source beat mixed and larger ones?
 #
-# This page answers **Fig. 1** of the clustering paper {cite}`merrick2024embedding`, which it takes
-# over from the report on Arctic Embed. There, batches from a single source made a better model than
-# larger batches that mix all sources, and large batches from a single source made the best. The
-# gain was said to come late in training. The figure shows one run per line on one collection,
-# without numbers.
+# In a mixed batch, style or subject alone may tell a query's own document from the others; in a
+# batch from one source less so. This page answers **Fig. 1** of the clustering paper
+# {cite}`merrick2024embedding`, taken over from the report on Arctic Embed. There, batches from a
+# single source made a better model than larger mixed ones, and large batches from a single source
+# made the best. The gain was said to come late in training. The figure shows one run per line on
+# one collection, without numbers.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -245,7 +246,7 @@ plots.table(table.fillna("behind at the end"))
 # %% [markdown]
 # ## Verdict
 #
-# The rules were in the ledger before the first run. The early test is the first one during
+# The rules were fixed before the first run. The early test is the first one during
 # training. The paper expects no gain in the first hundreds of steps, so a gate requires enough
 # steps before four of the claims can be decided. A third seed of `hours` was added after we had
 # looked at two; the three of `day` were made at once. One claim compares with whichever of size and

@@ -115,8 +115,8 @@ with plots.figure(width=6.4, height=4.0) as (drawing, axis):
     charts.points(axis, dots, markersize=2.5, alpha=0.6)
     charts.reference(axis, y=mean, name="mean over all passages")
     charts.reference(axis, x=needed, name="from here harder than average", linestyle="--")
-    axis.set_xlabel("cosine of its own passage with another one")
-    axis.set_ylabel("cosine of the query with that one")
+    axis.set_xlabel("cosine of the query's own passage with another passage")
+    axis.set_ylabel("cosine of the query with that passage")
     axis.legend(loc="lower right")
 plots.show(
     drawing,
@@ -175,10 +175,7 @@ rows = page.experiment("triangle_inequality-sources", measure, key)
 # ## What is guaranteed, and what is so
 #
 # How many batch-mates must be hard, how many are, and where are the hardest? The figure is for
-# clusters of passages, and each small dot is a source. The left panel shows the share of in-cluster
-# negatives that must be harder than average, and the share that are. The right panel shows the
-# share of a query's ten hardest negatives that lie in the cluster of its own passage, next to the
-# share expected by chance.
+# clusters of passages.
 
 
 # %%
@@ -190,7 +187,7 @@ def by_source(column, side="passages"):
 
 numbers = {count: place for place, count in enumerate(sorted(set(rows["clusters"])))}
 panels = [
-    {"are harder": by_source("harder"), "must be": by_source("guaranteed")},
+    {"are harder": by_source("harder"), "are guaranteed to be": by_source("guaranteed")},
     {"the ten hardest": by_source("hardest_inside"), "by chance": by_source("by_chance")},
 ]
 titles = ["in-cluster negatives harder than average", "negatives in the own passage's cluster"]
@@ -206,8 +203,9 @@ with plots.figure(1, 2, width=7.6, height=3.4, sharey=True) as (drawing, axes):
 means = rows[rows["side"] == "passages"].groupby("clusters").mean(numeric_only=True)
 plots.show(
     drawing,
-    caption="How hard in-cluster negatives must be and are (left), and where the hardest negatives "
-    "lie (right). Each small dot is a source.",
+    caption="Left: the share of in-cluster negatives that are harder than average, and that must "
+    "be. Right: the share of a query's ten hardest negatives that lie in the cluster of its own "
+    "passage, and the share by chance. Each small dot is a source.",
     data=rows,
     answers="Clustering Fig. 3",
     lead=True,

@@ -154,13 +154,17 @@ plots.show(
 #
 # All cures except *anywhere* are tried on an encoder that was trained with every passage first. The
 # aim is to halve its index at a cost of at most one point of NDCG@10, averaged over all places.
-# *Trained in chunks* and *chunks* give eight parts of a text equal weight, either during training
-# too or only when texts are embedded. *Clusters* trains on batches of neighbours. *Context* is an
-# encoder that takes samples of its corpus as a further input. *Evened* gives each stretch of 32
-# tokens the same attention in the second half of the layers; *half evened* smooths it half-way.
-# *Both orders* averages the vectors of the document and of the document with its halves swapped, so
-# it takes twice the time. *[CLS]* pools only the first token, and trains all of MiniLM's layers,
-# because that token represents the text only in the last one.
+#
+# - *Trained in chunks* and *chunks* give eight parts of a text equal weight, either during training
+#   too or only when texts are embedded.
+# - *Clusters* trains on batches of neighbours.
+# - *Context* is an encoder that takes samples of its corpus as a further input.
+# - *Evened* gives each stretch of 32 tokens the same attention in the second half of the layers;
+#   *half evened* smooths it half-way.
+# - *Both orders* averages the vectors of the document and of the document with its halves swapped,
+#   so it takes twice the time.
+# - *[CLS]* pools only the first token, and trains all of MiniLM's layers, because that token
+#   represents the text only in the last one.
 
 # %%
 CLS, CLS_LAST = "[CLS], all first", "[CLS], all last"

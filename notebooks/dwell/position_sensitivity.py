@@ -55,11 +55,13 @@ settings
 # of a section). Questions are grouped by the character at which that sentence starts, as in the
 # later work, and in joined documents by thirds.
 #
-# There are four indices (`cde_studies.dwell.natural_places`). Two are *natural*, with answers where
-# they were written: for all placed questions, and for a sample of them. For *moved*, the answer to
-# each question of the sample is put at ten places. For *question*, the groups stay as written, but
-# each question gets its mean over all ten places. What remains of the index there is due to the
-# question and not to the place.
+# Each panel of the figure has its own index (`cde_studies.dwell.natural_places`):
+#
+# - *as written*: answers stay where they were written. (The table has this for the sample of the
+#   other two as well.)
+# - *moved*: the answer to each question of a sample is put at ten places, which are the groups.
+# - *by question*: the groups are as written, but each question gets its mean over all ten places.
+#   What remains is due to the question and not to the place.
 
 # %%
 import pandas as pd
@@ -133,7 +135,8 @@ with plots.figure(1, len(KINDS), **shape) as (drawing, axes):
     drawing.legend(*entries, loc="outside lower center", ncols=4)
 plots.show(
     drawing,
-    caption="Position sensitivity index (NDCG@10), with 95 % intervals over documents. Upright "
+    caption="Position sensitivity index (NDCG@10) of answers as written, of their questions alone, "
+    "and of moved answers, with 95 % intervals over documents; the axes differ. Upright "
     "bars: what chance gives without any sensitivity. Later work reports about a sixth for "
     "dense encoders on answers as written, and next to nothing for BM25.",
     data=results,
@@ -151,7 +154,7 @@ def line(name, model, kind):
     return {
         "collection": name,
         "model": model,
-        "groups": kind,
+        "answers": {**KINDS, SAMPLE: "as written, sample"}[kind],
         "index": f"{row['index']:.3f} [{row['low']:.3f}, {row['high']:.3f}]",
         "by chance": f"{row['without']:.3f}",
         "p": f"{row['p']:.3f}",

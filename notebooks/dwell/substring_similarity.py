@@ -5,7 +5,7 @@
 # cut into ten segments of equally many tokens, and each segment's embedding is compared with the
 # whole document's. An embedding that represents all parts of its text equally is as near to the
 # last segment as to the first. The paper finds a decline from first to last after contrastive
-# pre-training, with decoder pooling and with average pooling, and none before it. It shows violin
+# pre-training, with either pooling that it tries, and none before it. It shows violin
 # plots without numbers.
 
 # %%
@@ -46,7 +46,7 @@ settings
 #
 # The paper studies a T5 with rotary positions that goes through three stages of training. Ours is
 # the same at a smaller size: `cde_studies.dwell.encoder_decoder`, trained by
-# `cde_studies.dwell.recipe` on docstrings. It is probed after the first stage (*language model*),
+# `cde_studies.dwell.recipe` on docstrings. It is probed as a *language model*,
 # after contrastive pre-training on crops with either pooling (*crops*, *mean*), and after a first
 # episode of fine-tuning (*tuned*). They are compared with MiniLM, a sentence encoder with learned
 # positions that others trained on a billion pairs.

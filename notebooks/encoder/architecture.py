@@ -3,7 +3,7 @@
 #
 # This page answers **CDE Fig. 1, §4.2 and §10.4** {cite}`morris2024contextual`. It draws the model
 # and measures each property that the paper states of it on `cde.ContextualEncoder`. Nothing is
-# trained here; later chapters show what training makes of the architecture. Beyond the paper, the
+# trained here. Beyond the paper, the
 # page shows what its published code adds without saying so, and where the three published forward
 # passes differ.
 
@@ -69,8 +69,8 @@ plots.show(
         f"{pairs_seen['full'].sum()} pairs in the full pattern; in the cached one "
         f"{pairs_seen['cached'].sum()}, without those in which a context token attends to the text."
     ),
-    caption="The two-stage model, and which tokens attend to which in its two patterns. Orange: "
-    "context; blue: text.",
+    caption="The two-stage model, and which tokens attend to which in its two patterns: a row has "
+    "the squares of the tokens that its token sees. Orange: context; blue: text.",
     data=pairs_seen.rename_axis("pairs of tokens, J = 4 and T = 6").reset_index(),
     answers="CDE Fig. 1",
     lead=True,
@@ -280,9 +280,9 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 took = times.median()
 page.answer(
-    f"""Permuting context documents changes no coordinate of ours by more than
-    {1e6 * changed["context permuted"].max():.1f} millionths; a context costs {took["full"]:.1f}
-    times a bi-encoder's time, cached {took["cached"]:.1f}."""
+    f"""The order of context documents moves no coordinate of our embeddings by over
+    {1e6 * changed["context permuted"].max():.1f} millionths; context takes {took["full"]:.1f} times
+    a bi-encoder's time, cached {took["cached"]:.1f}."""
 )
 
 # %% [markdown]

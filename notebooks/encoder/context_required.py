@@ -66,10 +66,11 @@ settings
 #
 # Every corpus splits the same vocabulary in its own way. Its **boilerplate** words occur in many of
 # its documents and queries, whatever they are about. Its **content** words are those that a query
-# repeats from its document. A word that is noise in one corpus is content in the next, so a text
-# alone does not tell which of its words to trust. A sample of the corpus does, because a
-# boilerplate word is one that occurs in many documents. So for bags of words, compared by cosine,
-# weights counted in the context documents help; those of another corpus do not.
+# repeats from its document. A word that is noise in one corpus is content in the next, as *table*
+# was in {doc}`../motivation/build_the_idea`, so a text alone does not tell which of its words to
+# trust. A sample of the corpus does, because a boilerplate word is one that occurs in many
+# documents. What is at stake is seen by counting: bags of words, compared by cosine, with three
+# kinds of weights.
 
 # %%
 import pandas as pd
@@ -147,8 +148,8 @@ plots.show(
 # %% [markdown]
 # ### What the skill depends on
 #
-# The *way* is the share of the NDCG@10 gap that a player closes: 0 is the score of equal weights, 1
-# that of the corpus' own statistics, with Student's interval over seeds. With one layer, `cached`
+# *Gap closed* is how far a player's NDCG@10 comes from that of equal weights (0) to that
+# of the corpus' own statistics (1), with Student's interval over seeds. With one layer, `cached`
 # and `full` attention are the same function. (Exploratory.)
 
 
@@ -162,7 +163,11 @@ def way(rows, player, lines):
 def line(rows, player, lines):
     """A line of the table: a player's scores at the end."""
     scores = {CONTEXTS[one]: page.mean_and_spread(points(rows, player, one)) for one in CONTEXTS}
-    return {"player": player, **scores, "way": page.mean_and_interval(way(rows, player, lines), 2)}
+    return {
+        "player": player,
+        **scores,
+        "gap closed": page.mean_and_interval(way(rows, player, lines), 2),
+    }
 
 
 plots.table(pd.DataFrame([line(curves, name, lines) for name in players]))

@@ -6,8 +6,9 @@
 # a plain step keeps the activations of every text in memory at once. The paper extends gradient
 # caching (GradCache) to two encoders, to trade computation, "running each transformer forward pass
 # twice", for memory. A batch can also be split over several devices. Then training fails without an
-# error if an embedding shows which device made it, or if gradients are not exchanged. The paper has
-# no numbers. Here we measure memory and time, then cause each failure on purpose, and detect it.
+# error if the copies of the model differ, so that an embedding shows which device made it, or if
+# gradients are not exchanged. The paper has no numbers. Here we measure memory and time, then cause
+# each failure on purpose, and detect it.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -74,8 +75,12 @@ settings
 # %% [markdown]
 # ## A batch in chunks
 #
-# 1. The first stage embeds the context documents, chunk by chunk, without a graph.
-# 2. The second stage embeds queries and documents in that context, chunk by chunk, without a graph.
+# What fills the memory is the *graph*: all that a forward pass keeps for the backward pass. The
+# loss needs only embeddings, which are small. So texts are embedded twice: all without a graph, for
+# the loss, then again a chunk at a time with one.
+#
+# 1. The first stage embeds the context documents, without a graph.
+# 2. The second stage embeds queries and documents in that context, without a graph.
 # 3. The loss is computed from the embeddings alone, and with it the gradient of each embedding.
 # 4. The second stage runs again, with a graph, one chunk at a time. The gradients of the chunk's
 #    embeddings flow into its parameters, and are collected on the context vectors.
@@ -158,20 +163,21 @@ if memory is None:
 # %%
 means = memory.groupby(["cached", "pairs"])[["above", "process"]].mean().reset_index()
 with plots.figure(width=6.4, height=3.4) as (drawing, axes):
-    kinds = {"cached": means[means["cached"]], "uncached": means[~means["cached"]]}
+    kinds = {"with the cache": means[means["cached"]], "without": means[~means["cached"]]}
     charts.curves(axes, {kind: some.set_index("pairs")["above"] for kind, some in kinds.items()})
     axes.set_xscale("log", base=2)
     axes.set_xticks(settings.memory_batches, [f"{n:,}" for n in settings.memory_batches])
     axes.set(
         ylim=(0, 1.08 * means["above"].max()),
         xlabel="pairs a step",
-        ylabel="peak above the model, MiB",
+        ylabel="peak memory above the model, MiB",
     )
     axes.legend()
 plots.show(
     drawing,
     caption=(
-        f"Peak memory of one step, means over {settings.repeats} processes; chunks of "
+        f"Peak memory of one step, with gradient caching and without; means over "
+        f"{settings.repeats} processes, chunks of "
         f"{settings.chunk_tokens:,} tokens, layers a stage: {settings.layers}, texts of up to "
         f"{settings.tokens} tokens."
     ),

@@ -157,17 +157,18 @@ pd.DataFrame(
 
 # %% [markdown]
 # Sentences of one corpus are alike before we ask anything, because all are about serving food, or
-# all about tables. Their mean vector is what they share. It enters the cosine of the question with
-# every document, and so tells none of them from another; it plays the part of a word with idf 0.
-# With the mean subtracted, two documents have less than nothing in common on average. (Below zero,
-# since the differences from a mean add up to zero.)
+# all about tables. Their mean vector is what they share. A question that leans towards it finds the
+# most typical documents first: in the manual those about tables, and so not the answer. The mean is
+# to vectors what a word of low idf is to counts. With it subtracted, two documents have less than
+# nothing in common on average, since the differences from a mean add up to zero.
 #
 # ## Step 3: an encoder that reads its corpus
 #
 # So let the encoder read documents of the corpus first, and take what they share off every text
-# that it embeds, the question too. Documents that are read for this are called *context documents*.
-# The 1 in the sum below is a blank document that is always read along: without context nothing is
-# taken off, and after one document not yet all of it.
+# that it embeds. (The question matters most: off the documents alone, it would lower all their
+# products with the question alike.) Documents that are read for this are called *context
+# documents*. The 1 in the sum below is a blank document that is always read along: without context
+# nothing is taken off, and after one document not yet all of it.
 
 
 # %%
@@ -254,8 +255,8 @@ plots.show(
     f"{start[0]:.2f} with table and {start[1]:.2f} with serve. After eight recipes "
     f"it is {ends[0][0]:.2f} and {ends[0][1]:.2f}: serve has faded. After eight of the manual "
     f"it is {ends[1][0]:.2f} and {ends[1][1]:.2f}: table has faded.",
-    caption="One question, two paths: where its vector lies between its own two words, as an "
-    "encoder reads 0, 1, 2, 4 and 8 documents of either corpus. Means over orders of reading.",
+    caption="One question, two paths: the cosines of its vector with two of its own words. Beside "
+    "each point: how many documents of the corpus were read. Means over orders of reading.",
     data=numbers[["of", "read", "table", "serve"]],
     lead=True,
 )

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # How many documents does a surrogate score as high as a query's own?
 #
-# This page answers **CDE Table 3 and §10.2 (ii)** {cite}`morris2024contextual`, which list the
-# neighbours of one banking question in a large unlabelled corpus. Many of them, the paper says,
-# would serve as an answer. The page also answers the remark of **§4.1** that false negatives become
-# more frequent as a collection grows. Contrastive training treats every other document of the batch
-# as a wrong answer. A *false negative* is a document that is in fact right. If the batch is made of
-# neighbours there are many of them, and the filter of Eq. 4 must remove them. (For MS MARCO,
-# {cite:t}`qu2021rocketqa` judged most of the top unlabelled passages to be relevant.)
+# Contrastive training treats every other document of the batch as a wrong answer. Some are right
+# all the same, and only nobody labelled them: *false negatives*. How many are there? This page
+# answers **CDE Table 3 and §10.2 (ii)** {cite}`morris2024contextual`, which list the neighbours of
+# one banking question in a large unlabelled corpus. Many of them, the paper says, would serve as an
+# answer. The page also answers the remark of **§4.1** that false negatives become more frequent as
+# a collection grows. (For MS MARCO, {cite:t}`qu2021rocketqa` judged most of the top unlabelled
+# passages to be relevant.)
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -46,7 +46,8 @@ settings
 # We use every package of `pydocs`, without exact and near duplicates. Each query has one labelled
 # document: the body of its own docstring. The surrogate, a finished embedding model (here MiniLM),
 # serves as the judge: another document is *as good* for a query if the surrogate gives it at least
-# the score of the labelled one. That is Eq. 4's set $S(q, d)$ with $\epsilon = 0$.
+# the score of the labelled one. The paper's filter ({doc}`../batches/false_negatives`) removes
+# these.
 
 # %%
 import cde
@@ -186,13 +187,15 @@ plots.show(
 # Where many documents are judged for each query, the surrogate itself can be tested. Take one
 # relevant document as the labelled one, and look at the others that the surrogate puts at or above
 # it: what share of them did people judge relevant? The share among all other documents is what
-# chance would give. Where grades go up to 3, a document counts as relevant from 2 on. What was not
-# judged counts as not relevant, so the share is a lower bound. (How *many* relevant documents rank
-# above another says nothing: on average half of the others do, under any ranking.) The paper quotes
-# another share, of the unlabelled documents that a retriever ranks first: here it is that of the
-# ten best beside the labelled one. Our MS MARCO is a subset around judged documents, with fewer
-# others to rank first, so there this share may be too high. This needs `$CDE_DATA`; readers without
-# it see the recorded numbers.
+# chance would give. What was not judged counts as not relevant, so the share is a lower bound. (How
+# *many* relevant documents rank above another says nothing: on average half of the others do, under
+# any ranking.)
+#
+# The paper quotes another share: how many of the unlabelled documents that a retriever ranks first
+# are relevant. Here these are the ten best beside the labelled one. Our MS MARCO is a subset around
+# judged documents, with fewer others to rank first, so there this share may be too high. Where
+# grades go up to 3, a document counts as relevant from 2 on. Readers without `$CDE_DATA` see the
+# recorded numbers.
 
 
 # %%
@@ -307,10 +310,11 @@ page.answer(
 # ## What differs from the paper's setting
 #
 # The paper shows one query of a corpus of hundreds of millions of pairs and counts nothing. We
-# count, on a corpus of thousands, with MiniLM in place of GTR. A score at or above that of the
-# labelled document does not prove relevance: the surrogate makes mistakes, and the test against
-# people's judgements measures how many. And where the labelled document is itself a poor answer,
-# many others score above it. Such queries pull the mean up, which is why the median is given too.
+# count, on a corpus of thousands, with MiniLM in place of the paper's surrogate, GTR. A score at or
+# above that of the labelled document does not prove relevance: the surrogate makes mistakes, and
+# the test against people's judgements measures how many. And where the labelled document is itself
+# a poor answer, many others score above it. Such queries pull the mean up, which is why the median
+# is given too.
 #
 # ## Run it again
 

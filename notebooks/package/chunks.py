@@ -44,8 +44,8 @@ settings
 # %% [markdown]
 # ## The idea
 #
-# An encoder gives each token $t$ of a text a state $h_t$, and the text the mean of them. There are
-# three ways to give a long document $d$ vectors:
+# An encoder that reads a text $x$ gives each of its tokens $t$ a state $h_t(x)$, and the text their
+# mean. There are three ways to give a long document $d$ vectors:
 #
 # - *cut* it: the mean over its first tokens, and the rest is lost;
 # - *chunks*: cut it everywhere, at ends of sentences, and embed each piece by itself. A document
@@ -135,7 +135,7 @@ rows = rows if longer is None else longer
 # %% [markdown]
 # ## What is lost, and where
 #
-# In the figure, queries are parted by the third of the document in which their answer begins.
+# Queries are parted by the third of the document in which their answer begins.
 
 # %%
 from cde.intervals import run_interval
@@ -168,7 +168,8 @@ with plots.figure(width=5.6, height=3.6) as (drawing, axis):
 plots.show(
     drawing,
     caption=f"NDCG@10 by the place of the answer, means over {len(every)} collections. One vector "
-    "of the beginning, one of the whole document, the best chunk, the best late chunk, and BM25.",
+    "of the beginning, one of the whole document, the best chunk, the best late chunk, and BM25. "
+    "Each third has its own questions: compare ways, not thirds.",
     data=pd.DataFrame(lines),
     answers="Dwell §5",
     lead=True,

@@ -318,7 +318,7 @@ charts.show_forest(
     ["collections", "difference"],
     "points of NDCG@10 (times 100)",
     "How much higher one way to search scores than another; intervals are over collections, whose "
-    "number is in brackets.",
+    "number is in brackets. Of many kinds: judged ones and sources together.",
     "CDE §1",
     lead=True,
 )
@@ -363,7 +363,7 @@ found = claims.by_verdict(
     otherwise="perhaps by chance",
 )
 largest = next(of for of in reversed(apart) if of in TESTED)
-compared = claims.apart("An encoder fused with BM25", gains[largest][BETTER], "the better of both")
+compared = claims.apart("An encoder fused with BM25", gains[largest][BETTER], "the better alone")
 page.answer(
     f"""{compared}, {found}, and {gains[largest][f"both − {LEXICAL}"].estimate:.1f} above BM25 over
     {len(apart[largest])} collections."""

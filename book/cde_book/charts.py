@@ -76,7 +76,7 @@ def forest(
     """Draw estimates with their intervals, one below the other, and the bound that a claim sets.
 
     With several series, each has a colour. `marks`, by the same names, are hollow diamonds if they
-    are the paper's values, and else upright bars.
+    are the paper's values, drawn once where all series of a row share one, and else upright bars.
     """
     every = {
         name: dict(one) if isinstance(one, Mapping) else {"": one}
@@ -87,13 +87,20 @@ def forest(
     }
     series = list(dict.fromkeys(one for several in every.values() for one in several))
     described: list[_Value] = []
+    step = min(0.25, 0.7 / len(series))
     for place, (name, several) in enumerate(every.items()):
+        of_row = beside.get(name, {})
+        shared = len(of_row) > 1 == len({*of_row.values()}) and marks_are == "the paper"
+        if shared:
+            [value] = {*of_row.values()}
+            middle = place + step * (len(series) - 1) / 2
+            axis.plot([value], [middle], color=INK, **_look(marks_are))
         for one, interval in several.items():
-            number, mark = series.index(one), beside.get(name, {}).get(one)
-            height = place + min(0.25, 0.7 / len(series)) * number
+            number, mark = series.index(one), of_row.get(one)
+            height = place + step * number
             reach = [[interval.estimate - interval.low], [interval.high - interval.estimate]]
             axis.errorbar([interval.estimate], [height], xerr=reach, **_dots(number))
-            if mark is not None:
+            if mark is not None and not shared:
                 colour = COLORS[number % 6] if len(series) > 1 else INK
                 axis.plot([mark], [height], color=colour, **_look(marks_are))
             described.append((", ".join(filter(None, (name, one))), interval, mark))
@@ -303,7 +310,7 @@ def show_forest(
     caption: str,
     answers: str,
     bound: float | None = 0.0,
-    marks: Mapping[Any, float] | None = None,
+    marks: Mapping[Any, Any] | None = None,
     lead: bool = False,
     beside: Mapping[Any, Any] | None = None,
 ) -> Box:
@@ -322,7 +329,8 @@ def show_forest(
         sizes = sorted(made, key=order, reverse=True)
         caption += f" Sizes of run, from small to large: {', '.join(sizes)}."
     if marks:
-        data["the paper"] = [marks.get(key) for key in intervals]
+        values = dict(_flat(marks))
+        data["the paper"] = [values.get(keys) for keys, _ in _flat(intervals)]
     return show(drawing, caption, data, answers, lead)
 
 
@@ -334,7 +342,7 @@ def interval_table(
     return pd.DataFrame(rows, columns=[*names, estimate, "low", "high", "n"])
 
 
-def _flat(intervals: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Interval]]:
+def _flat(intervals: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     for key, one in intervals.items():
         keys = key if isinstance(key, tuple) else (key,)
         below = _flat(one) if isinstance(one, Mapping) else [((), one)]

@@ -73,9 +73,9 @@ def show_differences(
     lead: bool = False,
     **common: Any,
 ) -> Box:
-    """Show the differences one below the other, a dot alone without an interval, with the numbers
-    of `difference_table`; `marks` are the paper's, by the name of the difference. The caption ends
-    with what would have been seen.
+    """Show the differences one below the other, with a colour for each of several profiles; a dot
+    alone without an interval, with the numbers of `difference_table`; `marks` are the paper's, by
+    the name of the difference. The caption ends with what would have been seen.
     """
     found: dict[tuple[str, str], Interval] = {}
     for profile, sweep in runs.items():
@@ -84,7 +84,11 @@ def show_differences(
                 one = Interval(one, one, one, 1, "no interval")
             if not math.isnan(one.estimate):
                 found[name, profile] = one
-    papers = {key: marks[key[0]] for key in found if key[0] in marks} if marks else None
+    shown: dict[Any, Any] = dict(found)
+    papers: dict[Any, Any] = {key: marks[key[0]] for key in found if key[0] in (marks or {})}
+    if len({profile for _, profile in found}) > 1:
+        found = dict(sorted(found.items(), key=lambda item: list(differences).index(item[0][0])))
+        shown, papers = _by_difference(found), _by_difference(papers)
     beside = pd.DataFrame()
     if found:
         table = difference_table(runs, differences, **common)
@@ -94,15 +98,23 @@ def show_differences(
             least = " to ".join(dict.fromkeys(f"{one:g}" for one in (seen[0], seen[-1])))
             caption += f" With 80 % power a row would have shown a difference of {least} points."
     return charts.show_forest(
-        found,
+        shown,
         ["difference", "profile"],
         "points of NDCG@10 out of domain",
         caption,
         answers,
-        marks=papers,
+        marks=papers or None,
         lead=lead,
         beside=beside.to_dict("series"),
     )
+
+
+def _by_difference(values: Mapping[tuple[str, str], Any]) -> dict[str, dict[str, Any]]:
+    """The same by difference, and in it by profile."""
+    nested: dict[str, dict[str, Any]] = {}
+    for (name, profile), value in values.items():
+        nested.setdefault(name, {})[profile] = value
+    return nested
 
 
 def deciding(

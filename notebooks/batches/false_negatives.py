@@ -199,14 +199,15 @@ WHAT = "The filter, none, and what stands in its place: differences of the encod
 show_differences(controls, INSTEAD, WHAT, "CDE §4.1")
 
 # %% [markdown]
-# The table has the share of all negatives that each arm leaves out, in per cent. (In the arm
-# *answers*, called *relabelled* above, they count as answers.) Where tf-idf leaves out more than
+# The table has the share of all negatives that each arm leaves out, in per cent. (What is
+# *relabelled* counts as an answer.) Where tf-idf leaves out more than
 # MiniLM, it may lose by taking away too much and not by judging badly; no arm here has as many at
 # random as tf-idf finds.
 
 # %%
 left_out = {of: 100 * one.rows.groupby("arm")["left_out"].mean() for of, one in controls.items()}
-plots.table(pd.DataFrame(left_out).round(1).rename_axis("arm").reset_index())
+named = {"answers": "relabelled"}
+plots.table(pd.DataFrame(left_out).round(1).rename(index=named).rename_axis("arm").reset_index())
 
 # %% [markdown]
 # ## How much does the filter remove?

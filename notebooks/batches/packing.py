@@ -92,8 +92,7 @@ plots.show(
 # The recipe of the profile fixes data, model and schedule of a bi-encoder (the paper does not name
 # its encoder). The arms differ only in the size of clusters and in their order. Batches are at
 # least as large as clusters, because otherwise clusters would not share one; all pairs of a batch
-# are from one domain, and the filter for false negatives is on. The arm with the tour at the
-# recipe's own cluster size is a run of the chapter on Table 1.
+# are from one domain, and the filter for false negatives is on.
 #
 # Runs of `laptop` are some dozens of steps long. `cde run packing --record day/tsp_packing-arms -p
 # long_run true -p seeds=2`, with $CDE_DATA, trains these arms with the settings of the longer runs

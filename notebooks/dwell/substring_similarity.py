@@ -46,10 +46,10 @@ settings
 #
 # The paper studies a T5 with rotary positions that goes through three stages of training. Ours is
 # the same at a smaller size: `cde_studies.dwell.encoder_decoder`, trained by
-# `cde_studies.dwell.recipe` on docstrings. It is probed as a *language model*,
-# after contrastive pre-training on crops with either pooling (*crops*, *mean*), and after a first
-# episode of fine-tuning (*tuned*). They are compared with MiniLM, a sentence encoder with learned
-# positions that others trained on a billion pairs.
+# `cde_studies.dwell.recipe` on docstrings. It is probed as a *language model*, after contrastive
+# pre-training on crops (*after crops*; with average pooling *after crops, mean*), and after a first
+# episode of fine-tuning. They are compared with MiniLM, a sentence encoder with learned positions
+# that others trained on a billion pairs.
 #
 # *Decoder pooling* means that the decoder makes one step, and its output is the embedding. A
 # language model has learned to begin every answer with the same special token at that step,
@@ -70,6 +70,8 @@ LANGUAGE, CROPS, MEAN, TUNED = "language model", "crops", "mean", "tuned"
 LANGUAGE_MEAN, MINILM = "language model, mean", "MiniLM"
 TRAINED = (LANGUAGE, LANGUAGE_MEAN, CROPS, MEAN, TUNED)
 MODELS = (MINILM, *TRAINED)
+LABELS = dict(zip(MODELS, MODELS, strict=True))
+LABELS |= {CROPS: "after crops", MEAN: "after crops, mean", TUNED: "fine-tuned"}
 
 
 def loaded(model, number):
@@ -148,7 +150,7 @@ def middle_half(order, model):
 
 with plots.figure(1, 2, width=7.6, height=3.8, sharey=True) as (drawing, axes):
     for axis, order in zip(axes, (WRITTEN, SHUFFLED), strict=True):
-        charts.curves(axis, {model: middle_half(order, model) for model in MODELS})
+        charts.curves(axis, {LABELS[model]: middle_half(order, model) for model in MODELS})
         axis.set(title=order, xlabel=f"segment of the document, of {settings.parts}")
     axes[0].set_ylabel("cosine with the whole document")
     drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
@@ -221,7 +223,8 @@ def line(model):
     }
 
 
-plots.table(pd.DataFrame({model: line(model) for model in MODELS}).T.rename_axis("model"))
+table = pd.DataFrame({LABELS[model]: line(model) for model in MODELS})
+plots.table(table.T.rename_axis("model"))
 
 # %% [markdown]
 # Which embeddings are nearer to a document's beginning, and is the text or the encoder the cause?
@@ -238,7 +241,6 @@ def decline_interval(model, order):
     return mean_of_runs(decline(model, order))
 
 
-LABELS = {CROPS: "after crops", MEAN: "after crops, mean", TUNED: "fine-tuned"}
 TITLES = {WRITTEN: "documents as written", SHUFFLED: "segments in random order"}
 declines = {
     (order, model): decline_interval(model, order)
@@ -249,7 +251,7 @@ declines = {
 # %%
 with plots.figure(1, 2, width=7.6, height=2.8, sharex=True, sharey=True) as (drawing, axes):
     for axis, order in zip(axes, (WRITTEN, SHUFFLED), strict=True):
-        of_order = {LABELS.get(model, model): declines[order, model] for model in MODELS}
+        of_order = {LABELS[model]: declines[order, model] for model in MODELS}
         charts.forest(axis, of_order, "cosine, first segment minus last", bound=0)
         axis.set_title(TITLES[order])
 plots.show(

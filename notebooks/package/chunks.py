@@ -93,12 +93,17 @@ plots.table(
 #
 # ## Searching in all ways
 #
-# Chunks are those of `cde.Index`: whole sentences, at most 128 tokens in all; the next chunk may
-# repeat one sentence. Late chunks are the same ones, in windows of 512 tokens; neighbouring windows
-# share an eighth. *Read whole* is one vector, the mean over all tokens of these windows. There are
-# two controls. *Chunks of the beginning* are those of the first 512 tokens alone, so that they read
-# what the longest cut reads. *Late chunks elsewhere* are read among chunks of other documents: what
-# late chunks gain over these is due to their own surroundings.
+# - *Chunks* are those of `cde.Index`: whole sentences, at most 128 tokens in all; the next chunk
+#   may repeat one sentence.
+# - *Late chunks* are the same ones, in windows of 512 tokens; neighbouring windows share an eighth.
+# - *Read whole* is one vector, the mean over all tokens of these windows.
+#
+# Two are controls:
+#
+# - *Chunks of the beginning* are those of the first 512 tokens alone, so that they read what the
+#   longest cut reads.
+# - *Late chunks elsewhere* are read among chunks of other documents: what late chunks gain over
+#   these is due to their own surroundings.
 #
 # Each way is also searched with the corpus' *own directions*, the cheapest context
 # ({doc}`../motivation/training_free`): the mean of the vectors is taken off both sides, and

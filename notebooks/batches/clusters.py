@@ -382,9 +382,7 @@ page.answer(
 # distance to a centre that need not be symmetric, in the paper as here; Eq. 3 is written with the
 # distance itself. The sparse surrogate is reduced to dense vectors and goes through the same
 # k-means, whereas the authors' code has a separate one for it. At the profile `laptop`, k-means has
-# fewer iterations and starts than the paper's 100 and 3. The bounds take each pair's best
-# batch-mates for itself, which no batches can give to all pairs at once, so how far clustering is
-# from the best batches at this scale remains unknown.
+# fewer iterations and starts than the paper's 100 and 3.
 #
 # ## Run it again
 

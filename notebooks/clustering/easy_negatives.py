@@ -87,9 +87,8 @@ rows = page.experiment("easy_negatives-weights", lambda: weigh(**given), given)
 # %% [markdown]
 # ## How much of the weight easy negatives have
 #
-# *Easy* negatives score below the query's own document. The left panel shows their share of the
-# weight of all negatives; the right one the weight that all negatives have together, $1 - p_+$,
-# which is how much a batch teaches at all.
+# *Easy* negatives score below the query's own document. What all negatives weigh together,
+# $1 - p_+$, is how much a batch teaches at all.
 
 # %%
 from cde.intervals import mean_interval

@@ -145,8 +145,7 @@ lead = min(runs, key=SCALES.index)
 # %% [markdown]
 # ## Quality during training
 #
-# Which arm is ahead, and when? The figure shows NDCG@10 times 100, averaged over sets. Bands go
-# from the lowest to the highest seed.
+# Which arm is ahead, and when? The figure shows NDCG@10 times 100, averaged over sets.
 
 
 # %% tags=["hide-input"]

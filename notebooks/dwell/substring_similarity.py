@@ -130,10 +130,8 @@ results = page.experiment("substring_similarity-cosines", probe_all, key, recipe
 # %% [markdown]
 # ## Similarity by segment
 #
-# How near is each segment to its document? The lines are means over documents and seeds; the bands
-# cover the middle half of the documents. Left: documents as written. Right: with their segments in
-# random order. Look at the slope. How steep it can be depends on the room in the model's embedding
-# space.
+# How near is each segment to its document? The lines are means over documents and seeds. Look at
+# the slope. How steep it can be depends on the room in the model's embedding space.
 
 # %%
 from cde.intervals import Interval
@@ -228,7 +226,6 @@ plots.table(table.T.rename_axis("model"))
 
 # %% [markdown]
 # Which embeddings are nearer to a document's beginning, and is the text or the encoder the cause?
-# Left: documents as written. Right: the same with their segments in random order.
 
 # %%
 from cde_studies.intervals import interval_of, mean_of_runs

@@ -290,9 +290,7 @@ page.answer(
 #
 # The paper's stages are NomicBERT with 12 layers (six in its small setting) and read 512 context
 # documents and 512 tokens; ours start from MiniLM and are smaller. The properties tested here
-# belong to the architecture and do not depend on size. The pattern `cached` is ours. For positions,
-# the paper's text describes zeroing and a residual; its code leaves context tokens unrotated, as we
-# do.
+# belong to the architecture and do not depend on size. The pattern `cached` is ours.
 #
 # ## Run it again
 

@@ -95,7 +95,7 @@ settings
 # neither time nor memory depends on which words they are. First the gradients are compared, in
 # float32, for a small batch with everything switched on: dropout in the layers and of the context,
 # a hard negative for each query, the filter's mask, and chunks of which the last is shorter than
-# the others. The reference is one graph of all chunks.
+# the others.
 
 # %%
 import pandas as pd

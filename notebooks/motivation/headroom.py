@@ -4,11 +4,11 @@
 # This page answers **CDE Fig. 8, §1, §4, §4.2 and §10.2 (i)** {cite}`morris2024contextual`, the
 # argument for the whole method. BM25 {cite}`robertson2009probabilistic` weighs words by the
 # statistics of the corpus that it searches, an ordinary embedding keeps the weights that it
-# learned, and an encoder that sees its corpus should win back the difference. The paper supports
-# this with Fig. 8: BM25 is further ahead of a dense model where the words of a corpus are less like
-# those of the training text. That figure compares systems that differ in much else. So we repeat
-# it, and then measure the gain itself: one ranker searches a corpus with its own statistics, with
-# those of other corpora, and with none.
+# learned, and an encoder that sees its corpus should win back the difference. We measure this
+# difference: one ranker searches a corpus with its own statistics, with those of other corpora, and
+# with none. The paper supports its argument by Fig. 8: BM25 is further ahead of a dense model where
+# the words of a corpus are less like those of the training text. That figure compares systems that
+# differ in much else; we repeat it at the end.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -58,96 +58,12 @@ if settings.fig8_collections and len(settings.fig8_collections) < 4:
 settings
 
 # %% [markdown]
-# ## Fig. 8: is BM25 further ahead where words are rarer or more common than in training?
-#
-# In six panels for six published systems, the paper places thirteen BEIR collections by the
-# distance of their IDF from MS MARCO's and by BM25's lead. It calls the correlation very high and
-# prints no coefficient, and no formula for the distance. We take the **expected** change of a
-# term's weight, $\sum_t p_\text{test}(t)\,|\mathrm{idf}_\text{test}(t) -
-# \mathrm{idf}_\text{train}(t)|$, where $p_\text{test}$ weighs each term by the number of test
-# documents that contain it. Two other distances show how much depends on that choice: the **sum**
-# of the differences over both vocabularies, the only one that could reach the paper's axis (up to
-# 1.2 × 10⁷), and the root mean square over **shared** terms.
-#
-# - **LSA** {cite}`deerwester1990indexing`, the leading singular vectors of a tf-idf table, knows
-#   term weights only from the corpus that it is fitted to: the training packages of `pydocs`,
-#   without the one that is searched. If the claim holds for anything, it should hold here. A
-#   docstring's summary is the query, the rest of it the document to find.
-# - **MiniLM** {cite}`wang2020minilm` was pretrained on a large mixture of pairs, MS MARCO among
-#   them. With `$CDE_DATA` it is compared on real collections, by their distance from
-#   `msmarco-dl19-sub`, most of whose documents were retrieved for some query, which biases their
-#   statistics. On `pydocs`, which it never saw, MiniLM is a *control*: the distance from our
-#   training packages should not predict its scores.
-#
-# All corpora of a kind are cut to about one size (relevant documents stay), because IDF depends on
-# the number of documents; the reference is not cut.
-
-# %%
-import pandas as pd
-
-import cde
-from cde.data import is_available, load_retrieval
-from cde_studies.collections.pydocs import PACKAGES
-from cde_studies.motivation.bm25_lead import (
-    REFERENCE,
-    collection_leads,
-    lead_correlations,
-    package_leads,
-)
-
-key = settings.only("dimensions", "max_tokens", documents=settings.fig8_documents)
-of_packages = page.experiment("idf_divergence-packages", lambda: package_leads(**key), key)
-
-sizes = {one: getattr(settings, f"fig8_collection_{one}") for one in ("documents", "queries")}
-fig8_names = settings.fig8_collections or []
-of_collections = page.experiment(
-    "idf_divergence-collections",
-    lambda: collection_leads(fig8_names, **sizes, **settings.only("max_tokens")),
-    settings.only(
-        "max_tokens",
-        collections=fig8_names,
-        **{f"collection_{one}": size for one, size in sizes.items()},
-    ),
-    can_run=bool(fig8_names) and is_available(REFERENCE, *(f"beir/{one}" for one in fig8_names)),
-    costly=False,
-)
-
-# %%
-CONTROL = "MiniLM on pydocs packages"
-panels = {
-    f"{model} on pydocs packages": (of_packages, of_packages["BM25"] - of_packages[model])
-    for model in ("LSA", "MiniLM")
-}
-if of_collections is not None:
-    what = f"MiniLM on {len(of_collections)} real collections against MS MARCO"
-    panels[what] = (of_collections, of_collections["BM25 − MiniLM"])
-correlations = {what: lead_correlations(*panel) for what, panel in panels.items()}
-TESTED = ("expected", "pearson")
-
-# %%
-with plots.figure(1, len(panels), width=7.4, height=2.9, sharey=True) as (drawing, axes):
-    for axis, (what, (some, lead)) in zip(axes, panels.items(), strict=True):
-        charts.points(axis, {"": (some["expected"], lead)}, markersize=3.5)
-        charts.reference(axis, y=0)
-        title = what.removesuffix(" against MS MARCO")
-        axis.set_title(f"{title}\nr = {correlations[what][TESTED]}", fontsize=8.5)
-    axes[0].set_ylabel("NDCG@10, BM25 − dense model")
-    drawing.supxlabel("IDF distance from the training corpus", fontsize=9)
-plots.show(
-    drawing,
-    caption="BM25's lead over a dense model against IDF distance: from the training packages of "
-    "pydocs (left, and as a control in the middle), and from MS MARCO (right). A point is a "
-    "corpus; r is Pearson's, with its 95 % interval.",
-    data=pd.concat([of_packages, of_collections], ignore_index=True),
-    answers="CDE Fig. 8",
-)
-
-# %% [markdown]
 # ## Four ways to use statistics
 #
-# Fig. 8 compares systems. Now the system stays the same, and only its statistics change: a corpus
-# $T$ is searched with statistics of the documents of a corpus $S$. Nothing is learned, and
-# nothing is tuned.
+# The system stays the same, and only its statistics change: a corpus $T$ is searched with
+# statistics of the documents of a corpus $S$. Nothing is learned, and nothing is tuned. The first
+# corpora are the packages of `pydocs`: a docstring's summary is the query, the rest of it the
+# document to find.
 #
 # | way | statistics of $S$ | none |
 # |---|---|---|
@@ -163,6 +79,11 @@ plots.show(
 # text but not this corpus, so its weights are global.
 
 # %%
+import pandas as pd
+
+import cde
+from cde.data import is_available, load_retrieval
+from cde_studies.collections.pydocs import PACKAGES
 from cde_studies.motivation.headroom import GENERAL, NONE, OTHERS, WAYS, headroom
 
 
@@ -254,8 +175,7 @@ OVER = {NONE: "own − none", GENERAL: "own − all others", OTHERS: "own − an
 # %% [markdown]
 # ## What a corpus' own statistics add
 #
-# How much do a corpus' own statistics add, compared with none and with those of other corpora? Each
-# point is a corpus. *Own − another* is the mean over all other corpora, one at a time. The interval
+# *Own − another* is the mean over all other corpora, one at a time. The interval
 # of a mean treats the corpora as a sample of similar ones; for *another*, each corpus is left out
 # in turn, both as the one that is searched and as a source of statistics.
 
@@ -307,7 +227,87 @@ plots.show(
 # these are small for dense vectors, a larger gain of a contextual encoder must come from elsewhere:
 # from a better reweighting ({doc}`training_free`), from training on such batches, from more
 # parameters, or from another use of the corpus.
+
+# %% [markdown]
+# ## Fig. 8: is BM25 further ahead where words are rarer or more common than in training?
 #
+# In six panels for six published systems, the paper places thirteen BEIR collections by the
+# distance of their IDF from MS MARCO's and by BM25's lead. It calls the correlation very high and
+# prints no coefficient, and no formula for the distance. We take the **expected** change of a
+# term's weight, $\sum_t p_\text{test}(t)\,|\mathrm{idf}_\text{test}(t) -
+# \mathrm{idf}_\text{train}(t)|$, where $p_\text{test}$ weighs each term by the number of test
+# documents that contain it. Two other distances show how much depends on that choice: the **sum**
+# of the differences over both vocabularies, the only one that could reach the paper's axis (up to
+# 1.2 × 10⁷), and the root mean square over **shared** terms.
+#
+# - **LSA** {cite}`deerwester1990indexing`, the leading singular vectors of a tf-idf table, knows
+#   term weights only from the corpus that it is fitted to: the training packages of `pydocs`,
+#   without the one that is searched. If the claim holds for anything, it should hold here.
+# - **MiniLM** {cite}`wang2020minilm` was pretrained on a large mixture of pairs, MS MARCO among
+#   them. With `$CDE_DATA` it is compared on real collections, by their distance from
+#   `msmarco-dl19-sub`, most of whose documents were retrieved for some query, which biases their
+#   statistics. On `pydocs`, which it never saw, MiniLM is a *control*: the distance from our
+#   training packages should not predict its scores.
+#
+# All corpora of a kind are cut to about one size (relevant documents stay), because IDF depends on
+# the number of documents; the reference is not cut.
+
+# %%
+from cde_studies.motivation.bm25_lead import (
+    REFERENCE,
+    collection_leads,
+    lead_correlations,
+    package_leads,
+)
+
+key = settings.only("dimensions", "max_tokens", documents=settings.fig8_documents)
+of_packages = page.experiment("idf_divergence-packages", lambda: package_leads(**key), key)
+
+sizes = {one: getattr(settings, f"fig8_collection_{one}") for one in ("documents", "queries")}
+fig8_names = settings.fig8_collections or []
+of_collections = page.experiment(
+    "idf_divergence-collections",
+    lambda: collection_leads(fig8_names, **sizes, **settings.only("max_tokens")),
+    settings.only(
+        "max_tokens",
+        collections=fig8_names,
+        **{f"collection_{one}": size for one, size in sizes.items()},
+    ),
+    can_run=bool(fig8_names) and is_available(REFERENCE, *(f"beir/{one}" for one in fig8_names)),
+    costly=False,
+)
+
+# %%
+CONTROL = "MiniLM on pydocs packages"
+panels = {
+    f"{model} on pydocs packages": (of_packages, of_packages["BM25"] - of_packages[model])
+    for model in ("LSA", "MiniLM")
+}
+if of_collections is not None:
+    what = f"MiniLM on {len(of_collections)} real collections against MS MARCO"
+    panels[what] = (of_collections, of_collections["BM25 − MiniLM"])
+correlations = {what: lead_correlations(*panel) for what, panel in panels.items()}
+TESTED = ("expected", "pearson")
+
+# %%
+with plots.figure(1, len(panels), width=7.4, height=2.9, sharey=True) as (drawing, axes):
+    for axis, (what, (some, lead)) in zip(axes, panels.items(), strict=True):
+        charts.points(axis, {"": (some["expected"], lead)}, markersize=3.5)
+        charts.reference(axis, y=0)
+        title = what.removesuffix(" against MS MARCO")
+        axis.set_title(f"{title}\nr = {correlations[what][TESTED]}", fontsize=8.5)
+    axes[0].set_ylabel("NDCG@10, BM25 − dense model")
+    drawing.supxlabel("IDF distance from the training corpus", fontsize=9)
+plots.show(
+    drawing,
+    caption="BM25's lead over a dense model against IDF distance: from the training packages of "
+    "pydocs (left, and as a control in the middle), and from MS MARCO (right). A point is a "
+    "corpus; r is Pearson's, with its 95 % interval.",
+    data=pd.concat([of_packages, of_collections], ignore_index=True),
+    answers="CDE Fig. 8",
+)
+
+# %% [markdown]
 # ## Verdict
 #
 # On Fig. 8 one number tests the claim: Pearson's correlation with the *expected* distance, for each

@@ -2,10 +2,9 @@
 # # What does reading a corpus give an encoder that is not trained?
 #
 # This page answers **CDE §1 and §4.2** {cite}`morris2024contextual` without training an encoder
-# (one way, the *linear reader*, fits a matrix to other manuals). A finished one reads a corpus in
-# the plainest way: what all its documents have in common is taken off each, what all queries have
-# in common off each query, and directions in which the corpus varies much are made shorter. The
-# text is manuals of web services, each a small corpus.
+# (one way, the *linear reader*, fits a matrix to other manuals): a finished one is adapted to a
+# corpus by the mean and the directions of the corpus' own vectors. The text is manuals of web
+# services, each a small corpus.
 
 # %%
 from cde_book import charts, claims, page, plots

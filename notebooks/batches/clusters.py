@@ -277,16 +277,19 @@ plots.table(pd.DataFrame([line(shape) for shape in SHAPES]))
 # ## Two steps of the argument that do not hold as written
 #
 # The paper goes from Eq. 2 to Eq. 3 in two steps. **First**, the sum of two dot products is
-# replaced by a sum of two distances, called equivalent for normalised vectors. For *one* dot
-# product it is, but a sum of two distances can order pairs differently from the sum of two dot
-# products. **Second**, the distance $m$ is said to obey the triangle inequality. In general it does
-# not. For a counterexample, take unit vectors $a\perp b$ and three pairs: both ends have
-# $\phi(d)=a$ and $\psi(q)=b$, and the middle has $\phi(d)=b$ and $\psi(q)=a$. How much either step
-# matters on real pairs is measured below, first with three random pairs, then with the first pair's
-# two vectors exchanged as the middle one. (k-means uses these as the pair's second point, so a
-# centre may well be there.) The paper speaks of *symmetric* pairs. If both orders of a pair count
-# as one, taking the nearer order does give a distance, but this distance also compares queries with
-# queries and no longer bounds $m$.
+# replaced by a sum of two distances, called equivalent for normalised vectors:
+#
+# $$m((d, q), (d', q')) = \lVert\phi(d)-\psi(q')\rVert + \lVert\phi(d')-\psi(q)\rVert$$
+#
+# For *one* dot product it is, as $\lVert x-y\rVert = \sqrt{2 - 2\,x\cdot y}$, but sums of two such
+# roots can order pairs otherwise than sums of the products. **Second**, $m$ is said to obey the
+# triangle inequality. In general it does not. For a counterexample, take unit vectors $a\perp b$
+# and three pairs: both ends have $\phi(d)=a$ and $\psi(q)=b$, and the middle has $\phi(d)=b$ and
+# $\psi(q)=a$. How much either step matters on real pairs is measured below, first with three random
+# pairs, then with the first pair's two vectors exchanged as the middle one. (k-means uses these as
+# the pair's second point, so a centre may well be there.) The paper speaks of *symmetric* pairs. If
+# both orders of a pair count as one, taking the nearer order does give a distance, but this
+# distance also compares queries with queries and no longer bounds $m$.
 
 
 # %%

@@ -199,7 +199,7 @@ charts.show_forest(
 # %% [markdown]
 # ## Does the language model already favour a place?
 #
-# The paper's first stage cuts short spans out of a text, and a decoder restores them. The paper
+# The paper's language model cuts short spans out of a text, and a decoder restores them. The paper
 # finds uniform accuracy along the text with rotary positions, which speaks against this stage as
 # the cause, and slightly higher accuracy at later places for T5-base, which has its own relative
 # positions. Here an encoder–decoder of random layers over MiniLM's word embeddings learns to

@@ -199,11 +199,11 @@ charts.show_forest(
 # %% [markdown]
 # ## Does the language model already favour a place?
 #
-# The paper's language model cuts short spans out of a text, and a decoder restores them. The paper
-# finds uniform accuracy along the text with rotary positions, which speaks against this stage as
-# the cause, and slightly higher accuracy at later places for T5-base, which has its own relative
-# positions. Here an encoder–decoder of random layers over MiniLM's word embeddings learns to
-# restore 15 % of a docstring's tokens; a twin with T5's positions differs in nothing else. The
+# In the paper's language modelling short spans are cut out of a text, and a decoder restores them.
+# The paper finds uniform accuracy along the text with rotary positions, which speaks against this
+# stage as the cause, and slightly higher accuracy at later places for T5-base, which has its own
+# relative positions. Here an encoder–decoder of random layers over MiniLM's word embeddings learns
+# to restore 15 % of a docstring's tokens; a twin with T5's positions differs in nothing else. The
 # probe cuts spans of three tokens out of one *window* at a time, a tenth of a held-out document's
 # first 128 tokens. Accuracy is the share of these tokens that the model ranks first.
 #

@@ -177,7 +177,7 @@ def power_in_words(claim: str, decided: Verdict) -> str:
     end = high if kind == "above" else low
     if end is not None and decided.smallest > abs(end - bound):
         return "nothing that the quantity can be would have been shown with such a spread"
-    text = f"a distance of {decided.smallest:.2g} from the bound would mostly have been seen"
+    text = f"four in five such runs would show a value {decided.smallest:.2g} from the bound"
     if known.beyond is None:
         return text
     other = "the paper's own number lies on the other side of it"

@@ -96,7 +96,7 @@ def show_differences(
         beside = table[["seen with 80 % power", "seeds", "sets"]].reset_index(drop=True)
         if seen := sorted(map(float, filter(None, beside["seen with 80 % power"]))):
             least = " to ".join(dict.fromkeys(f"{one:g}" for one in (seen[0], seen[-1])))
-            caption += f" With 80 % power a row would have shown a difference of {least} points."
+            caption += f" Four in five runs like a row's would show a difference of {least} points."
     return charts.show_forest(
         shown,
         ["difference", "profile"],

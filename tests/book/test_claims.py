@@ -171,7 +171,7 @@ def test_what_is_inconclusive_says_what_would_have_been_seen_beside_the_paper_s_
     assert decided.verdict == "inconclusive"
     assert decided.smallest == pytest.approx(2.76, abs=0.02)
     said = claims.power_in_words(name, decided)
-    assert "a distance of 2.8" in said and "the paper has 1.8" in said
+    assert "a value 2.8 from the bound" in said and "the paper has 1.8" in said
 
 
 def test_facts_and_measurements_at_odds_have_no_p_value() -> None:

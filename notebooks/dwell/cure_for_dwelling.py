@@ -179,10 +179,10 @@ def cured(arm):
     return {
         "cure": arm,
         "against": without,
-        "index": page.mean_and_spread(of(arm, "index"), 3),
-        "share of the index left": page.mean_and_interval(left_of(arm, without), 2),
-        "NDCG@10, all places": page.mean_and_interval(apart(arm, without, "mean"), 1),
-        "NDCG@10, as written": page.mean_and_interval(apart(arm, without, "ndcg 0"), 1),
+        "sensitivity index": page.mean_and_spread(of(arm, "index"), 3),
+        "share of it left": page.mean_and_interval(left_of(arm, without), 2),
+        "points gained, all places": page.mean_and_interval(apart(arm, without, "mean"), 1),
+        "points gained, as written": page.mean_and_interval(apart(arm, without, "ndcg 0"), 1),
     }
 
 

@@ -165,11 +165,11 @@ facts = {name: str(value) for name, value in status.items() if value != ""}
 plots.table(pd.DataFrame({"of the index": facts}))
 
 # %% [markdown]
-# `drift` gives the share of the passages that came after the build, the share of the first ones
-# that are gone, and how far the mean vector has moved. This matters to an encoder that reads a
-# sample of its corpus, because the sample stays what it was when the corpus changes. So the move is
-# given relative to how far the mean moves by chance when such a sample is drawn. Below one, a fresh
-# sample could as well have been the old one.
+# `drift` gives the share of the passages that came after the build (*newer*), the share of the
+# first ones that are *gone*, and the *distance* that the mean vector has moved. This matters to an
+# encoder that reads a sample of its corpus, because the sample stays what it was when the corpus
+# changes. So the distance is relative to how far the mean moves by chance when such a sample is
+# drawn. Below one, a fresh sample could as well have been the old one.
 #
 # To show this, we give a contextual encoder some documents as its context. It is not trained, so it
 # retrieves poorly; we only look at its context. Then documents of the same collection are added,

@@ -206,11 +206,14 @@ charts.show_forest(
 # Are there worse biases than the one against late passages? Dense retrievers are said to prefer
 # texts that are short, that name early and literally what is asked for, and that repeat it, whether
 # or not they answer {cite}`fayyaz2025collapse`. Here the text with the answer has it in the middle
-# of eight sentences from other sources. It competes with five foils, texts without the answer, each
-# made from the same document or question. The *control* has another sentence of the document in the
-# same place. This sentence is also put *early*, or alone (*short*). *Literal* has the question's
-# own words in the same place. *Combined* has the question's words twice, followed by an unrelated
-# sentence (`cde_studies.dwell.foils`).
+# of eight sentences from other sources. It competes with five foils, texts without the answer
+# (`cde_studies.dwell.foils`):
+#
+# - *control*: another sentence of the document in the same place;
+# - *early*: this sentence at the beginning;
+# - *short*: this sentence alone;
+# - *literal*: the question's own words in the same place;
+# - *combined*: the question's words twice, followed by an unrelated sentence.
 
 # %%
 from cde_studies.dwell import foils

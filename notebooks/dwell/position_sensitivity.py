@@ -214,6 +214,8 @@ charts.show_forest(
 # - *short*: this sentence alone;
 # - *literal*: the question's own words in the same place;
 # - *combined*: the question's words twice, followed by an unrelated sentence.
+#
+# A bias shows where a foil is preferred more often than the control is.
 
 # %%
 from cde_studies.dwell import foils

@@ -175,7 +175,7 @@ page.answer(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# MiniLM stands for an encoder late in training; its own loss had another temperature. Copies of a
+# MiniLM's own loss had another temperature. Copies of a
 # query's own document, and other right answers, count among its hard negatives here. Early in
 # training the own document's lead is smaller, and more negatives are hard. What the weights do to
 # an encoder's scores is for {doc}`stratified_batches` to show.

@@ -5,8 +5,7 @@
 # cut into ten segments of equally many tokens, and each segment's embedding is compared with the
 # whole document's. An embedding that represents all parts of its text equally is as near to the
 # last segment as to the first. The paper finds a decline from first to last after contrastive
-# pre-training, with either pooling that it tries, and none before it. It shows violin
-# plots without numbers.
+# pre-training, with either pooling that it tries, and none before it.
 
 # %%
 from cde_book import charts, claims, page, plots

@@ -138,7 +138,7 @@ plots.table(changed.map("{:.1e}".format).reset_index())
 # In training, each context token is replaced by a null token $v_\varnothing$ with probability
 # 0.005. At test time, a model without a corpus can therefore put the null token in all places. Then
 # no corpus can influence the embedding, whichever was drawn. This holds by construction, so we only
-# check the code. How good such a model is as a bi-encoder depends on its training.
+# check the code.
 
 # %%
 contexts = {name: properties.token_ids(bare, some[:J]) for name, some in corpus.items()}

@@ -299,10 +299,9 @@ page.answer(f"{best}; {claims.apart('late chunking', gain(LATE, CHUNKS), 'chunks
 # late chunks, may be its own. The sentence that is tested here was quoted from others, who compared
 # rerankers on MS MARCO, with larger models. Late chunking was proposed for encoders that read 8,192
 # tokens at once. Most documents here are joined from parts that are not long; a joined manual has
-# the same subject throughout, so that a part says little about its neighbours. Of the articles of
-# COVID-QA, few fit into the time. Places are where answers were written, so that early and late
-# questions may differ; moving the answer, as in {doc}`../dwell/passage_position`, is what tells the
-# two apart.
+# the same subject throughout, so that a part says little about its neighbours. Places are where
+# answers were written, so that early and late questions may differ; moving the answer, as in
+# {doc}`../dwell/passage_position`, is what tells the two apart.
 #
 # ## Run it again
 

@@ -19,6 +19,7 @@ from cde_book.account import account
 from cde_book.markup import Box
 from cde_book.page import show_source
 from cde_book.records import records_at_other_profiles
+from cde_book.verdicts import order
 from cde_studies.sweeps import Sweep
 
 #: name → what is compared, with what: arguments of `Sweep.score`
@@ -87,7 +88,9 @@ def show_differences(
     shown: dict[Any, Any] = dict(found)
     papers: dict[Any, Any] = {key: marks[key[0]] for key in found if key[0] in (marks or {})}
     if len({profile for _, profile in found}) > 1:
-        found = dict(sorted(found.items(), key=lambda item: list(differences).index(item[0][0])))
+        place = {name: number for number, name in enumerate(differences)}
+        small_first = sorted(found, key=lambda key: (place[key[0]], -order(key[1])))
+        found = {key: found[key] for key in small_first}
         shown, papers = _by_difference(found), _by_difference(papers)
     beside = pd.DataFrame()
     if found:

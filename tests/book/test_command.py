@@ -146,12 +146,6 @@ def test_a_dry_run_says_what_a_run_with_these_settings_took_and_of_another_that_
     assert not list(toy.root.glob("book/reruns/*seed=9*"))
 
 
-def test_a_record_that_no_experiment_wrote_is_said(toy: ToyBook) -> None:
-    said = toy.cde("run", "drawing", "--profile", "smoke", "--record", "smoke/toy")
-    assert said.returncode == 1
-    assert "no experiment of drawing wrote" in said.stderr and "smoke/toy.json" in said.stderr
-
-
 GROWING = """import os
 
 import pandas as pd
@@ -218,14 +212,6 @@ def test_a_record_is_made_from_a_clean_tree_grows_with_its_proof_and_is_stale_wh
     moved = book.cde("book", "--profile", "smoke")
     assert "STALE: laptop/toy: loss moved by 1e+02 %" in moved.stdout, moved.stderr
     assert "records: 0 of 1 proofs hold" in moved.stdout
-
-
-def test_the_ledger_is_printed_from_what_was_measured(toy: ToyBook) -> None:
-    printed = json.loads(toy.cde("claims", "--json").stdout)
-    by_id = {entry["id"]: entry for entry in printed["claims"]}
-    assert by_id["cde-fig6-cluster-size"]["verdict"] == "holds"
-    assert len(by_id["cde-fig6-cluster-size"]["measurements"]) == 2
-    assert by_id["cde-fig6-batch-size"]["verdict"] == "not tested"
 
 
 def test_a_failed_chapter_is_named_with_its_traceback_and_the_others_are_built(

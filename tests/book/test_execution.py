@@ -151,19 +151,6 @@ def test_a_machine_with_the_other_faiss_runs_chapters_too(monkeypatch: pytest.Mo
     assert list(provenance.libraries()) == ["torch"]
 
 
-@pytest.mark.parametrize(
-    ("profile", "given", "threads"),
-    [("smoke", None, "1"), ("smoke", "4", "4"), ("laptop", None, None)],
-)
-def test_a_chapter_in_miniature_has_one_thread_unless_its_reader_gives_it_more(
-    monkeypatch: pytest.MonkeyPatch, profile: str, given: str | None, threads: str | None
-) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if given:
-        monkeypatch.setenv("OMP_NUM_THREADS", given)
-    assert execution._variables({"profile": profile}, {}).get("OMP_NUM_THREADS") == threads
-
-
 def test_a_page_is_stale_when_the_proof_of_its_record_no_longer_holds(
     built: Chapter, private_cache: Path
 ) -> None:

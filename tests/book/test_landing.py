@@ -62,11 +62,6 @@ def test_the_chart_counts_every_claim_once_and_a_segment_leads_to_those_that_it_
     assert not left
 
 
-def test_larger_scales_come_first_and_no_evidence_last() -> None:
-    scales = [bar.scale for bar in landing.bars(ENTRIES) if bar.paper == "cde"]
-    assert scales == ["hours", "laptop", "a scale of nobody", ""]
-
-
 class TestHighlights:
     every = landing.read_list(BOOK / "highlights.yml")
 
@@ -129,27 +124,3 @@ def test_no_sentence_by_hand_has_a_number_or_a_verdict() -> None:
     texts += [one["finding"] for one in landing.read_list(BOOK / "findings.yml")]
     verdicts = r"\b(inconclusive|contradicted|holds in part|not tested)\b"
     assert [text for text in texts if re.search(rf"\d|{verdicts}", text)] == []
-
-
-def test_what_was_learned_leads_to_chapters_and_claims() -> None:
-    results = landing.findings(BOOK / "findings.yml", SHOWN, ENTRIES)
-    for entry in landing.read_list(BOOK / "findings.yml"):
-        assert results.count(entry["finding"]) == 1
-        assert f"/{entry['chapter']}`" in results
-        for claim in entry["claims"]:
-            assert f'href="generated/claims.html#{claim}"' in results
-
-
-@pytest.mark.parametrize(
-    ("answer", "sentence"),
-    [
-        ("**Clusters help: holds. And so on.** More.", "Clusters help: holds."),
-        ("**Not tested** (see Fig. 6, Eq. 2). More.", "Not tested (see Fig. 6, Eq. 2)."),
-        ("It is 0.5 [0.1, 0.9] points. `x` is more.", "It is 0.5 [0.1, 0.9] points."),
-        ("One\nsentence that is all.", "One sentence that is all."),
-        ("Read {doc}`the table <../results/table1>`.", "Read ../results/table1."),
-        ("Does it? No.", "Does it?"),
-    ],
-)
-def test_the_first_sentence_of_an_answer(answer: str, sentence: str) -> None:
-    assert landing.first_sentence(answer) == sentence

@@ -93,19 +93,6 @@ def test_the_filters_have_the_values_of_the_ledger_and_count_them(page: Beautifu
     assert {str(row["data-paper"]) for row in rows(page).values()} <= set(PAPERS)
 
 
-def test_measurements_are_folded_and_a_row_leads_to_the_section_of_the_verdict(
-    page: BeautifulSoup,
-) -> None:
-    row = rows(page)[SEVERAL]
-    details = row.select_one("details")
-    assert details is not None and not details.has_attr("open")
-    assert not row.select(".cde-forest") or details.select(".cde-forest")
-    (link,) = row.select(".chapter a")
-    assert link["href"] == "../executed/results/table1.html#verdict"
-    unmeasured = rows(page)[NAMES[0]].select(".chapter a")
-    assert all("#" not in str(one["href"]) for one in unmeasured)
-
-
 def test_the_map_leads_from_each_exhibit_to_a_chapter_that_exists() -> None:
     figures = {
         "batch_and_cluster_size": [

@@ -20,7 +20,7 @@ from matplotlib.text import Text
 
 from cde.intervals import Interval
 from cde_book import charts, plots
-from cde_book.narrow import TALLEST, WIDTH, fit_legends, make_narrow
+from cde_book.narrow import TALLEST, WIDTH, make_narrow
 from cde_book.small_svg import as_address, of_address, small_svg
 
 LONG = "The linear reader, tempered, with the context of another manual"
@@ -84,18 +84,6 @@ def test_every_word_is_within_the_width_of_a_telephone_and_as_large_as_before(
         box = one.get_window_extent()
         inside = box.x0 > -1 and box.x1 < drawing.bbox.width + 1
         assert inside or not re.search("[a-z]", one.get_text()), one.get_text()
-
-
-def test_panels_of_a_row_stand_below_each_other_and_each_names_its_rows() -> None:
-    with mpl.rc_context(fname=plots._STYLE):
-        drawing = panels()
-        make_narrow(drawing, drawing.axes)
-        drawing.draw_without_rendering()
-    tops = [axis.bbox.y1 for axis in drawing.axes]
-    bottoms = [axis.bbox.y0 for axis in drawing.axes]
-    assert all(low > high for low, high in zip(bottoms, tops[1:], strict=False))
-    for axis in drawing.axes:
-        assert {"MiniLM, IDF pooling", "BM25"} <= {one.get_text() for one in axis.texts}
 
 
 def test_many_rows_stand_closer_so_that_the_figure_is_no_taller_than_a_screen() -> None:
@@ -170,21 +158,3 @@ def test_words_keep_their_digits() -> None:
     assert small_svg('<svg><text x="1.23456">0.025</text></svg>') == (
         '<svg><text x="1.23">0.025</text></svg>'
     )
-
-
-@pytest.mark.parametrize("narrow", [False, True])
-def test_a_legend_lies_within_its_figure_and_not_on_the_curves(narrow: bool) -> None:
-    names = [f"the context of another manual, {place}" for place in range(3)]
-    with plots.figure(width=7) as (drawing, axis):
-        charts.curves(axis, {name: pd.Series({0.0: 1.0, 1.0: 0.0}) for name in names})
-        axis.set_title("a question")
-        axis.legend(loc="best", ncols=1 if narrow else 3)
-    with mpl.rc_context(fname=plots._STYLE):
-        make_narrow(drawing) if narrow else fit_legends(drawing)
-        drawing.draw_without_rendering()
-    legend = axis.get_legend()
-    assert legend is not None
-    box = legend.get_window_extent()
-    assert box.x0 >= -1 and box.x1 <= drawing.bbox.width + 1
-    if narrow:
-        assert axis.bbox.y1 <= box.y0 + 1 and box.y1 <= axis.title.get_window_extent().y0 + 1

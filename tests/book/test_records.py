@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -379,10 +378,6 @@ def test_a_record_grows_by_what_its_chapter_calls_the_number_of_its_seeds() -> N
         grown(one, {**more, "settings": {**more["settings"], "seed": 3}})
 
 
-def test_data_that_the_page_had_loaded_before_may_be_missing() -> None:
-    assert grown(of_seeds(), {**of_seeds(2), "data": {}})["data"] == {"pydocs": "a"}
-
-
 @pytest.mark.parametrize(
     ("added", "said"),
     [
@@ -397,23 +392,3 @@ def test_data_that_the_page_had_loaded_before_may_be_missing() -> None:
 def test_what_is_not_the_same_experiment_is_refused(added: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         grown(of_seeds(), added)
-
-
-def test_notes_of_one_cell_are_one_fold_and_open_once_one_is_stale(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shown: list[Any] = []
-    handle, shell = SimpleNamespace(update=shown.append), SimpleNamespace(execution_count=7)
-    monkeypatch.setattr(page, "display", lambda box, **_: (shown.append(box), handle)[1])
-    monkeypatch.setattr(page, "get_ipython", lambda: shell)
-    monkeypatch.setattr(account, "sources", {})
-    for note in (
-        "Read from the record a, not computed here: b.",
-        "x: Read from the record c. STALE",
-    ):
-        page.show_source(note)
-    assert shown[0].text in shown[1].text and "Read from 2 records" in shown[1].markup
-    assert ["<details" in one.markup and " open" in one.markup for one in shown] == [False, True]
-    shell.execution_count += 1
-    page.show_source("y is not available: z")
-    assert "y is not available<" in shown[2].markup

@@ -12,7 +12,7 @@ import pytest
 import cde
 from cde_book.chapters import Chapter
 from cde_book.pages import write_pages
-from cde_book.reference import ROOMS, names_used, read_reference, reference_files, reference_pages
+from cde_book.reference import names_used, read_reference, reference_files, reference_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,14 +70,6 @@ def test_a_chapter_uses_what_it_imports_by_name_or_through_a_module(tmp_path: Pa
         "cde.batching.clustering.run_kmeans": "cde.batching.clustering.run_kmeans",
         "cde.load_pairs": "cde.data.sources.load_pairs",
     }
-
-
-def test_the_table_of_contents_has_a_page_for_each_room_in_order() -> None:
-    contents = (ROOT / "_toc.yml").read_text()
-    assert re.findall(r"file: book/generated/reference/(\w+)", contents) == list(
-        read_reference().rooms
-    )
-    assert set(read_reference().rooms) == set(ROOMS)
 
 
 def test_a_chapter_ends_with_links_to_its_code_if_the_book_has_a_reference(tmp_path: Path) -> None:

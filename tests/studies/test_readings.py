@@ -33,13 +33,6 @@ def squares() -> Squares:
     return Squares(pd.DataFrame(rows))
 
 
-def test_squares_are_a_line_for_what_is_searched_and_a_column_for_the_context() -> None:
-    table = squares().points()
-    assert list(table.columns) == ["a", "b", APART, NULL]
-    assert table.loc["a", "b"] == pytest.approx(40.5)
-    assert table[APART].isna().all()
-
-
 def test_squares_are_counted_against_the_best_and_after_holms_correction() -> None:
     assert list(squares().counts().values()) == [2, 1, 1, 0, 1]
     assert squares().foreign()["differs"].to_dict() == {("a", "b"): True, ("b", "a"): False}

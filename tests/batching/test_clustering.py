@@ -135,13 +135,6 @@ def test_bad_input_is_named(change: dict, message: str) -> None:
         cluster_pairs(**{**given, **change})
 
 
-def test_bad_input_of_the_others_is_named() -> None:
-    with pytest.raises(ValueError, match=r"vectors must be \(n, dim\); they are \(3,\)"):
-        cluster_vectors(np.zeros(3, np.float32))
-    with pytest.raises(ValueError, match="there are no pairs"):
-        cluster_vectors(np.zeros((0, 3), np.float32))
-
-
 # k-means itself
 
 

@@ -135,23 +135,6 @@ def test_clusters_with_one_number_in_two_domains_are_two() -> None:
     assert sorted(sorted(batch.tolist()) for batch in batches) == [[0, 1, 2], [3, 4, 5]]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"order": "best"}, "order must be 'random' or 'tsp'; it is 'best'"),
-        ({"order": "tsp"}, "from centroid to centroid: give the documents' vectors"),
-        ({"batch_size": 0}, "batch_size must be 1 or more; it is 0"),
-        ({"batch_size": 5}, "not one batch of 5 .* has 4 pairs"),
-        ({"domains": ["a"]}, "domains must hold one for each of the 4 pairs; it has 1"),
-        ({"domains": [None, *"aaa"]}, "domains must be strings or numbers; item 0 is None"),
-        ({"drop_last": "no"}, "drop_last must be true or false; it is 'no'"),
-    ],
-)
-def test_bad_packing_is_named(change: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        pack_batches(**{"labels": np.zeros(4, np.int64), "batch_size": 2, **change})
-
-
 def test_nothing_to_pack() -> None:
     empty = np.zeros(0, np.int64)
     assert pack_batches(empty, 4) == pack_batches(empty, 4, cross_domains=True) == []

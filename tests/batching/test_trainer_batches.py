@@ -141,18 +141,6 @@ def test_short_batches_are_kept_unless_dropped(rows: Dataset) -> None:
     assert len(dropped) == 5
 
 
-def test_what_cannot_be_clustered_is_told(rows: Dataset) -> None:
-    make = cde.clustered_batches()
-    with pytest.raises(ValueError, match="one of documents, as texts; the dataset has the columns"):
-        make(rows.remove_columns("document").add_column("label", [0.0] * 44), batch_size=SIZE)
-    with pytest.raises(ValueError, match="45"):
-        cde.clustered_batches(domains=["a"] * 45)(rows, batch_size=SIZE)
-    with pytest.raises(ValueError, match="not one batch of 64"):
-        make(rows, batch_size=64, drop_last=True)
-    with pytest.raises(ValueError, match="cluster_size must be 1 or more; it is 0"):
-        cde.clustered_batches(cluster_size=0)
-
-
 @pytest.mark.parametrize("epsilon", [0.0, -0.1, 0.2])
 def test_the_filtered_loss_leaves_out_what_equation_4_says(epsilon: float) -> None:
     """Copies of an answer, which share a batch of neighbours, are not negatives of each other."""

@@ -14,7 +14,7 @@ from cde.benchmark import draw, task_texts
 from cde.cli import main
 from cde_studies.benchmark.commands import scores_by_task
 from cde_studies.benchmark.evaluation import evaluate_tasks
-from cde_studies.benchmark.offline import get_tasks, labelled_files, offline_tasks
+from cde_studies.benchmark.offline import labelled_files, offline_tasks
 from cde_studies.benchmark.texts import (
     belonging_pairs,
     beside_candidates,
@@ -23,12 +23,6 @@ from cde_studies.benchmark.texts import (
     split_by_label,
 )
 from tests.tiny_encoders import bi_encoder
-
-
-def test_there_are_eight_tasks_of_five_types_or_more_without_a_network() -> None:
-    tasks = offline_tasks()
-    assert len({task.metadata.name for task in tasks}) >= 8
-    assert len({task.metadata.type for task in tasks}) >= 5
 
 
 @pytest.mark.parametrize("task", offline_tasks(share=0.06), ids=lambda t: t.metadata.name)
@@ -104,13 +98,6 @@ def test_scores_are_means_over_subsets_and_their_spread_is_over_draws() -> None:
     line = scores_by_task(rows).iloc[0]
     assert line["score"] == pytest.approx(0.4)
     assert line["spread"] == pytest.approx(np.std([0.3, 0.5], ddof=1))
-
-
-def test_unknown_tasks_are_answered_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match="DocstringSTS"):
-        offline_tasks(["DocstringST"])
-    with pytest.raises(ValueError, match="NoSuchTaskAnywhere"):
-        get_tasks(["NoSuchTaskAnywhere"])
 
 
 def test_a_task_of_the_hub_says_that_it_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -376,12 +376,6 @@ def test_precision_does_not_make_another_encoder(tmp_path: Path) -> None:
     assert Index.load(folder).encoder.precision == "float32"
 
 
-def test_an_encoder_of_its_own_class_must_be_given(tmp_path: Path) -> None:
-    folder = Index(CORPUS, encoder=Letters()).save(tmp_path / "index")
-    with pytest.raises(ValueError, match="pass the encoder that made the vectors \\(Letters\\)"):
-        Index.load(folder)
-
-
 def test_a_surrogate_whose_model_moved_or_changed_is_refused(tmp_path: Path) -> None:
     from cde.surrogate import minilm_folder
 

@@ -289,15 +289,6 @@ def test_a_table_whose_header_cannot_be_read_costs_itself_alone(
     assert len(left_out) == 1 and left_out[0].startswith(f"{name} (no header: ")
 
 
-def test_a_column_s_name_may_have_several_lines_and_rows_are_counted_from_the_file_s_first(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "a.csv").write_text('text,"a\nb"\none,1\ntwo\n')
-    kept, left_out = read_texts(tmp_path)
-    assert [*kept.values()] == ["one"]
-    assert left_out == ["a.csv:4 (1 columns, expected 2)"]
-
-
 def test_what_may_not_be_opened_is_listed(folder: Path) -> None:
     os.mkfifo(folder / "pipe.txt")
     (folder / "gone.md").symlink_to(folder / "nowhere.md")

@@ -330,11 +330,3 @@ def test_a_misspelt_setting_is_answered_with_the_nearest(
     """transformers would take it and forget it."""
     with pytest.raises(ValueError, match=rf"there is no setting {setting} \({nearest}\?\)"):
         make(**{setting: 1})
-
-
-def test_an_unknown_kernel_is_refused(small: BiEncoder) -> None:
-    with pytest.raises(
-        ValueError,
-        match="attn_implementation must be one of sdpa, eager, flash_attention_2; it is 'quick'",
-    ):
-        small.set_attention("quick")

@@ -171,16 +171,6 @@ def test_a_nomic_checkpoint_without_a_tokenizer_gets_that_of_minilm(
     assert by_name == load_tokenizer("minilm")(text)["input_ids"]
 
 
-def test_a_modernbert_checkpoint_without_a_tokenizer_has_none_and_says_so(
-    tmp_path: Path, dimensions: Any
-) -> None:
-    dimensions("mbert_a")
-    model = load(published_folder(tmp_path, "mbert_a"))
-    assert model.tokenizer is None
-    with pytest.raises(ValueError, match="no tokenizer"):
-        model.embed_context(CORPUS)
-
-
 # --- saving
 
 

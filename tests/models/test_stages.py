@@ -266,29 +266,6 @@ def test_vectors_of_a_document_are_context_tokens_like_any(
 # --- shapes that do not fit
 
 
-@pytest.mark.parametrize(
-    ("per_document", "shape", "named"),
-    [
-        (1, (5, 31), [r"32", r"31"]),
-        (1, (32,), [r"32", r"\(32,\)"]),
-        (1, (4, 5, 32), ["4 contexts", "batch of 3"]),
-        (3, (5, 32), [r"3, 32", r"\(5, 32\)"]),
-        (3, (5, 2, 32), [r"3, 32", r"\(5, 2, 32\)"]),
-        (3, (2, 5, 3, 32), ["2 contexts", "batch of 3"]),
-        (3, (1, 1, 5, 3, 32), [r"\(1, 1, 5, 3, 32\)"]),
-    ],
-)
-@pytest.mark.parametrize("attention", PATTERNS)
-def test_a_context_of_another_shape_is_refused_with_both_numbers(
-    attention: str, per_document: int, shape: tuple[int, ...], named: list[str]
-) -> None:
-    model = shared_model("bert", attention, vectors_per_document=per_document)
-    with pytest.raises(ValueError) as refused:
-        model.second_stage(*padded(TEXTS), torch.ones(shape))
-    for number in named:
-        assert refused.match(number)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_stages_of_two_sizes_are_refused_unless_an_mlp_joins_them(family: str) -> None:
     wide = {**BACKBONES[family], "hidden_size": 48}
@@ -303,15 +280,6 @@ def test_word_embeddings_of_two_vocabularies_are_not_tied() -> None:
     other = {**BACKBONES["bert"], "vocab_size": 50}
     with pytest.raises(ValueError, match=r"\(50, 32\).*\(64, 32\)"):
         new_model("bert", first_backbone=other, tie_token_embeddings=True)
-
-
-@pytest.mark.parametrize("stage", ["first_stage", "second_stage"])
-def test_token_ids_and_masks_of_other_shapes_are_refused(stage: str) -> None:
-    forward = getattr(shared_model("bert"), stage)
-    with pytest.raises(ValueError, match=r"\(batch, tokens\).*\(3,\)"):
-        forward(torch.tensor([3, 4, 5]))
-    with pytest.raises(ValueError, match=r"\(1, 3\).*\(1, 2\)"):
-        forward(torch.tensor([[3, 4, 5]]), torch.ones(1, 2))
 
 
 @pytest.mark.parametrize(

@@ -64,11 +64,6 @@ def test_the_swaps_of_a_comparison_are_drawn_by_its_seed() -> None:
     assert len({one.p_value for one in made.values()}) > 1
 
 
-def test_a_hybrid_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs one system or more"):
-        Hybrid([])
-
-
 def test_ties_go_to_the_later_id_as_in_trec_eval() -> None:
     twins = RetrievalSet(["d1", "d2"], ["a boat", "a boat"], ["q"], ["boat"], {"q": {"d2": 1}})
     assert list(Hybrid([cde.BM25()]).rank(twins)["q"]) == ["d2", "d1"]

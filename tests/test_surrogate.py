@@ -272,13 +272,6 @@ def test_nothing_is_computed_where_one_item_is_wrong(private_cache: Path) -> Non
     assert model.asked == []
 
 
-def test_an_unknown_precision_and_a_limit_of_one_token_are_refused() -> None:
-    with pytest.raises(ValueError, match="'auto', 'bfloat16' or 'float32'; it is 'float16'"):
-        Surrogate(precision="float16")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="max_tokens must be 2 or more; it is 1"):
-        Surrogate(max_tokens=1)
-
-
 @pytest.fixture
 def unverified() -> Iterator[None]:
     """The folder of MiniLM is verified anew, here and after."""

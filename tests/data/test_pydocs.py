@@ -242,15 +242,6 @@ def test_what_is_kept_holds_no_near_duplicates_above_nine_tenths() -> None:
     assert similar(deduplicate=False) > 30
 
 
-def test_an_unknown_package_or_split_says_what_there_is() -> None:
-    with pytest.raises(
-        ValueError, match="no package 'nmpy'; it has sympy, torch, scipy, .*, numpy"
-    ):
-        pydocs.load_pairs(["rich", "nmpy"])
-    with pytest.raises(ValueError, match="'train', 'test' or 'all'; it is 'dev'"):
-        pydocs.load_pairs(split="dev")  # type: ignore[arg-type]
-
-
 def test_the_table_is_parsed_once(monkeypatch: pytest.MonkeyPatch, pydocs_pairs: cde.Pairs) -> None:
     """A second process (here: an emptied memory) reads the table from the cache and opens no
     source.

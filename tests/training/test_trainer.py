@@ -839,16 +839,6 @@ def test_tests_that_would_fail_on_the_way_are_refused_at_once(pairs: Pairs) -> N
             train(config, pairs, tests=tests)  # type: ignore[arg-type]
 
 
-def test_of_no_layers_the_word_embeddings_are_left() -> None:
-    """A text is the mean of its words, so that their order says nothing but by the positions that
-    MiniLM has learned.
-    """
-    model = build_model(TrainConfig(**{**BI, "layers": 0}))
-    names = [name for name, _ in model.named_parameters()]
-    assert names
-    assert all(name.startswith("backbone.embeddings.") for name in names)
-
-
 def test_numbers_of_numpy_from_a_test_on_the_way_are_read_back(
     pairs: Pairs, tmp_path: Path
 ) -> None:

@@ -56,9 +56,7 @@ def test_equal_values_have_an_interval_of_no_width() -> None:
 
 
 def test_intervals_of_a_mean_cover_the_truth_about_as_often_as_they_say() -> None:
-    """300 samples of 40: nominally 95 %; the percentile bootstrap is a little short of it on skewed
-    values.
-    """
+    """300 samples of 40: nominally 95 %, a little less on skewed values."""
     generator = np.random.default_rng(5)
     intervals = [mean_interval(generator.exponential(size=40), seed) for seed in range(300)]
     covered = np.mean([interval.low <= 1.0 <= interval.high for interval in intervals])

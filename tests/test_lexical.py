@@ -26,9 +26,7 @@ QUERY = st.lists(st.sampled_from([*WORDS, "zebra"]), min_size=1, max_size=4).map
 
 
 def bm25_by_definition(corpus: list[str], query: str, k1: float, b: float) -> dict[int, float]:
-    """The formula of `BM25`, with Lucene's IDF, ln(1 + (N − df + 0.5)/(df + 0.5)); repeated words
-    count again.
-    """
+    """With Lucene's IDF, ln(1 + (N − df + 0.5)/(df + 0.5)); repeated words count again."""
     texts = [text.split() for text in corpus]
     mean = sum(map(len, texts)) / len(texts)
     scores = {}

@@ -1,6 +1,4 @@
-"""Small encoders that read texts: random weights, three families, and a tokenizer that spells words
-out.
-"""
+"""Small encoders that read texts: random weights, three families, a tokenizer of letters."""
 
 from __future__ import annotations
 
@@ -80,9 +78,7 @@ TEXTS = [
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """[CLS] and [SEP] around a token for each letter; those at the start of a word are other
-    tokens.
-    """
+    """A token for each letter between [CLS] and [SEP]; others at the start of a word."""
     marks = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", ":"]
     vocabulary = [*marks, *ascii_lowercase, *(f"##{letter}" for letter in ascii_lowercase)]
     rust = Tokenizer(
@@ -98,9 +94,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def spread(model: torch.nn.Module, seed: int = 0) -> None:
-    """Larger random weights than those of a fresh model, under which texts and contexts differ
-    visibly.
-    """
+    """Larger random weights, under which texts and contexts differ visibly."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -123,10 +117,7 @@ def backbone_folder(folder: Path, family: str, seed: int = 0) -> Path:
 
 
 def small_minilm(folder: Path) -> Path:
-    """A folder with MiniLM's tokenizer and a small BERT of random weights over its words, for what
-    has to do with words and not with what a model has learned: it is trained and kept in a
-    twelfth of the time.
-    """
+    """MiniLM's tokenizer and a small BERT of random weights: trained in a twelfth of the time."""
     words = load_tokenizer("minilm")
     shape = {**BACKBONES["bert"], "vocab_size": len(words)}
     model: PreTrainedModel = AutoModel.from_config(AutoConfig.for_model(**shape))
@@ -194,9 +185,7 @@ def unit(vectors: Tensor) -> Vectors:
 
 
 def one_by_one(model: Any, texts: list[str], forward: Any, prefix: str = "") -> Vectors:
-    """Unit vectors by `forward` of ids and mask, each text alone: nothing is padded, sorted or
-    shared.
-    """
+    """Unit vectors by `forward` of ids and mask, each text alone."""
     with torch.no_grad():
         ids = [torch.tensor([model.tokenizer(prefix + text)["input_ids"]]) for text in texts]
         return unit(torch.cat([forward(row, None) for row in ids]))

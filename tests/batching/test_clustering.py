@@ -35,9 +35,7 @@ def test_the_same_seed_gives_the_same_clusters_and_another_one_others() -> None:
 
 
 def test_the_paper_s_settings_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """100 iterations, best of 3, Euclidean, every point, ⌈n / cluster_size⌉ centroids; spherical
-    for one side.
-    """
+    """100 iterations, best of 3, every point, ⌈n / cluster_size⌉ centroids; one side: spherical."""
     import faiss
 
     asked = []

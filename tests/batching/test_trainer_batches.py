@@ -1,6 +1,4 @@
-"""Clustered batches in the trainer of sentence-transformers: the same epochs as in `cde.train`, after
-an interruption and in several processes too.
-"""
+"""Clustered batches in the trainer of sentence-transformers are the epochs of `cde.train`."""
 
 from __future__ import annotations
 

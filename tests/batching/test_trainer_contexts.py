@@ -1,6 +1,4 @@
-"""A contextual encoder in the trainer of sentence-transformers: the gradients are those of the whole
-graph, as in `cde.train`, and an interruption changes nothing.
-"""
+"""A contextual encoder in the trainer of sentence-transformers: gradients are of the whole graph."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A chart says in words what it draws: every series with its numbers, or how many there are and
-which are highest and lowest.
-"""
+"""A chart says in words what it draws: its series with their numbers, or how many there are."""
 
 from __future__ import annotations
 

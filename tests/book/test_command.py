@@ -1,9 +1,4 @@
-"""The runner, from end to end, on a small book of its own: freshness, failures, interruption,
-rendering.
-
-The toy book is a copy of the package with two or three chapters that take a second each; it is run
-by the command line in a process of its own, as a user would.
-"""
+"""The command line, from end to end, on a toy book whose chapters take a second each."""
 
 from __future__ import annotations
 
@@ -86,9 +81,7 @@ def test_nothing_runs_again_when_nothing_has_changed(toy: ToyBook) -> None:
 
 
 def test_an_edited_module_runs_exactly_the_chapters_that_use_it(toy: ToyBook) -> None:
-    """Of the modules that their kernels told of; what else makes a page stale is in
-    test_execution.py.
-    """
+    """Of the modules that their kernels told of; for the rest see test_execution.py."""
     assert "cde/lexical.py" in toy.record("words")["modules"]
     assert "cde/lexical.py" not in toy.record("drawing")["modules"]
 

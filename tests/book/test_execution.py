@@ -29,9 +29,7 @@ def digest(path: Path) -> str:
 
 @pytest.fixture
 def built(tmp_path: Path) -> Chapter:
-    """A chapter whose page has just been made of a notebook, a module, the lock, a folder of data
-    and a log.
-    """
+    """A chapter with a page just made of notebook, module, lock, data and log."""
     for name, text in {
         "notebooks/part/toy.py": "# %%\n1\n",
         "cde/lexical.py": "A = 1\n",

@@ -1,6 +1,4 @@
-"""The landing page and the parts' opening pages: every claim is counted once, every chapter is
-named once, and nothing is said that this build does not support.
-"""
+"""The landing page counts every claim once, and says nothing that this build does not support."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""On a telephone the leading figure is whole and its letters are as large as before; and no page
-pays for that with a larger drawing.
-"""
+"""On a telephone the leading figure is whole and its letters are as large as before."""
 
 from __future__ import annotations
 

@@ -80,9 +80,7 @@ def contrast(first: str, second: str) -> float:
 
 @pytest.mark.parametrize(("background", "mapped"), [("#ffffff", False), ("#14181e", True)])
 def test_lines_and_text_stand_out_from_the_page(background: str, mapped: bool) -> None:
-    """WCAG: 3 to 1 for graphics, 4.5 to 1 for text (lines may be a little paler: they differ in
-    marker too).
-    """
+    """WCAG: 3 to 1 for graphics (lines differ in marker too), 4.5 to 1 for text."""
     for colour in plots.COLORS:
         assert contrast(plots._DARK[colour] if mapped else colour, background) > 2.8
     for colour in (plots.INK, plots.MUTED):

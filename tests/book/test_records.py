@@ -1,6 +1,4 @@
-"""Records stand in for what cannot be computed here, are labelled, and are flagged when their code
-has changed.
-"""
+"""Records stand in for what cannot be computed here, and are flagged when their code changed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The drawings: every token that sees another is drawn, and no other; what is masked is crossed out;
-rows of clusters are cut every batch.
-"""
+"""Every token that sees another is drawn, and no other; what is masked is crossed out."""
 
 from __future__ import annotations
 

@@ -30,9 +30,7 @@ QRELS = [
 
 @pytest.fixture(autouse=True)
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """`datasets` keeps its copies in this test's folder, and what is found out about the network is
-    forgotten.
-    """
+    """Copies stay in this test's folder; what was found out of the network is forgotten."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)

@@ -54,8 +54,7 @@ def test_sixty_corpora_with_two_hundred_pairs_are_held_out(part: manuals.Part) -
 
 
 def test_training_shares_no_longer_text_with_test_but_boilerplate() -> None:
-    """A text that training and test share stands in more than three corpora, or makes up less than
-    a tenth of both: that is the rule by which families are told."""
+    """What both share stands in more than three corpora, or is less than a tenth of both."""
     train, test = (cde.load_pairs("manuals", part) for part in ("train", "test"))
     seen = {text.casefold() for text in train.documents}
     shared = (

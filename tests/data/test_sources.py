@@ -1,6 +1,4 @@
-"""Names of collections: what they load, what is offered for a mistyped one, and what freshness
-rests on.
-"""
+"""Names of collections: what they load, what is offered for a mistyped one, and their keys."""
 
 from __future__ import annotations
 

@@ -60,9 +60,7 @@ def compare(folder: Path, one: str, other: str, seeds: tuple[int, int]) -> None:
 
 
 def downloadable(folder: Path) -> Path:
-    """The notebook that the built book offers, if it has one of the chapter as it is now; else the
-    one that `cde run` has made.
-    """
+    """The notebook that the built book offers, if it is of the chapter as it is now; else `a`."""
     chapter, book = find_chapter(QUICK), ROOT / "book"
     page = book / "_build" / "html" / "_sources" / "book" / "executed" / chapter.part
     offered, built = page / f"{QUICK}.ipynb", book / "executed" / "profile"

@@ -170,9 +170,7 @@ def landing_page(pages: Pages, html: Path) -> Path:
 
 
 def reached(pages: Pages, start: Path, part: str = "html") -> dict[Path, int]:
-    """The pages that a reader comes to, from one of them, by links in a part of each page alone,
-    with the number of clicks.
-    """
+    """The pages that links in a part of each page lead to, with the number of clicks."""
     seen, ahead = dict[Path, int](), {start}
     for clicks in range(len(pages)):
         ahead = {page for page in ahead if page in pages and page not in seen}
@@ -226,9 +224,7 @@ def facts_of(soup: BeautifulSoup) -> dict[str, str]:
 
 
 def answer_problems(name: str, soup: BeautifulSoup, notebook: Any) -> Iterator[str]:
-    """What is wrong with the answer, which stands below the title with its verdicts, and with the
-    figure below it.
-    """
+    """What is wrong with the answer below the title, and with the figure below it."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     made = [
         str(output.data["text/markdown"])

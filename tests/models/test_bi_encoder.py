@@ -188,9 +188,7 @@ def test_weights_that_are_cut_short_are_refused(saved: Path, kept: int) -> None:
 
 
 def test_weights_that_do_not_fit_are_all_named(saved: Path) -> None:
-    """One tensor each that is missing, unexpected, of another shape, NaN: nothing is filled at
-    random.
-    """
+    """Missing, unexpected, of another shape, NaN: nothing is filled at random."""
     tensors = load_file(saved / "model.safetensors")
     names = sorted(tensors)
     del tensors[names[0]]

@@ -1,6 +1,4 @@
-"""The contextual encoder from texts to vectors: which documents are its context, and what is kept
-of it on disk.
-"""
+"""From texts to vectors: which documents are the context, and what is kept of it on disk."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ def rows_of(encoder: CorpusEncoder, corpus: list[str]) -> list[int]:
 def test_the_draw_is_without_replacement_and_of_the_size_asked_for(
     count: int, size: int, seed: int, fill: str | None
 ) -> None:
-    """From texts and from vectors alike; documents are repeated only once all that were asked for
-    are there.
-    """
+    """From texts and vectors alike; nothing is repeated before all that was asked for is there."""
     texts = [f"text {i}" for i in range(count)]
     config = ContextualConfig(context_size=30)
     with warnings.catch_warnings():
@@ -102,9 +98,7 @@ def test_the_same_seed_draws_the_same_and_another_seed_another() -> None:
 def test_the_context_of_texts_is_their_first_stage_vectors(
     family: str, settings: dict[str, Any]
 ) -> None:
-    """In the order of the corpus, with the prefix of documents, not normalised; and vectors do as
-    well as texts.
-    """
+    """In the corpus's order, with the prefix, not normalised; vectors do as well as texts."""
     model = contextual(family, **settings, **PREFIXES)
     vectors = model.embed_context(CORPUS)
     with torch.no_grad():

@@ -19,9 +19,7 @@ Batch = tuple[Tensor, Tensor | None]
 
 
 class Counter:
-    """Stands in for the model: how often each letter occurs in a text, and a list of what it was
-    given.
-    """
+    """In the model's place: how often each letter occurs, and a list of what it was given."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []

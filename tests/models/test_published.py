@@ -1,6 +1,4 @@
-"""Published checkpoints: the authors' outputs and gradients, their names, and a plain pass written
-from their spec.
-"""
+"""Published checkpoints: the authors' outputs and gradients, and a plain pass from their spec."""
 
 from __future__ import annotations
 
@@ -145,12 +143,7 @@ INPUTS = ("input_ids", "attention_mask", "query_", "dataset_", "swapped_", "ctx_
 
 @every_case
 def test_every_output_is_the_authors_to_1e_5(path: Path) -> None:
-    """To 1e-5 of a tensor's largest value (or of 1).
-
-    Coordinates reach 6 and scores 45. Of such values float32 keeps no 1e-5: computed in float64 the
-    same model is up to 1.4e-5 away from what the authors recorded, which is the recording's own
-    rounding, and float32 on an EPYC and on a Xeon up to 1.3e-5 and 2.3e-5.
-    """
+    """Of a tensor's largest value (or of 1); float64 is up to 1.4e-5 from the recording."""
     golden = read_case(path)
     expected = {
         name: tensor for name, tensor in golden.tensors.items() if not name.startswith(INPUTS)

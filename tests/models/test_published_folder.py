@@ -1,6 +1,4 @@
-"""Folders in the layout of jxm/cde-small-v1 and -v2, with the authors' tiny random weights, read as
-such a checkpoint is.
-"""
+"""Folders in the layout of jxm/cde-small-v1 and -v2, with the authors' tiny random weights."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ def case(name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
 
 
 def published_folder(folder: Path, name: str, **changes: Any) -> Path:
-    """A case's config.json and model.safetensors, under their published names, and code that must
-    not run: model.py, named in auto_map as in the published folders.
-    """
+    """A case's config and weights under their published names, and code that must not run."""
     folder.mkdir(parents=True, exist_ok=True)
     code = {"auto_map": {"AutoConfig": "model.Config", "AutoModel": "model.Model"}}
     (folder / "config.json").write_text(json.dumps({**case(name)[0], **code, **changes}))
@@ -93,9 +89,7 @@ def outputs(model: ContextualEncoder, io: dict[str, Tensor]) -> dict[str, Tensor
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_folder_gives_the_authors_vectors(name: str, tmp_path: Path, dimensions: Any) -> None:
-    """Of the pass that is asked for, in either kernel. Coordinates are of size 4: 2e-5 is their
-    rounding in float32.
-    """
+    """In either kernel; coordinates are of size 4: 2e-5 is their rounding in float32."""
     dimensions(name)
     io = case(name)[2]
     folder = published_folder(tmp_path, name)
@@ -134,9 +128,7 @@ def test_a_pass_that_the_weights_do_not_have_is_refused(
 def test_texts_are_embedded_as_the_second_stage_embeds_their_tokens(
     name: str, tmp_path: Path, dimensions: Any
 ) -> None:
-    """With the prompts of the published models, and as many context documents as they were made
-    for: six.
-    """
+    """With the published prompts, and six context documents."""
     dimensions(name)
     folder = published_folder(tmp_path, name)
     tokenizer().save_pretrained(folder)

@@ -1,6 +1,4 @@
-"""Laws of the two stages: context as a set, texts independent of their batch, the null context,
-parts, pooling.
-"""
+"""Laws of the two stages: context as a set, texts apart from their batch, null context, pooling."""
 
 from __future__ import annotations
 

@@ -59,9 +59,7 @@ def test_exact_search_is_brute_force(
 def test_the_block_size_does_not_change_which_scores_are_found_among_ties(
     documents: int, depth: int, block: int, seed: int
 ) -> None:
-    """Small whole numbers tie often: the scores are the largest all the same, and no document comes
-    twice.
-    """
+    """Small whole numbers tie often: scores are the largest, and no document comes twice."""
     generator = np.random.default_rng(seed)
     asked, held = (generator.integers(-1, 2, (n, 3)).astype(np.float32) for n in (5, documents))
     with mock.patch("cde.retrieval.ranking.BLOCK", block):
@@ -178,9 +176,7 @@ def test_scores_do_not_change_under_an_increasing_map_of_the_ranking_scores(
 
 
 def test_scores_that_agree_in_float32_tie_for_every_measure() -> None:
-    """trec_eval keeps scores in float32: a difference beyond it orders nothing, with and without a
-    cut-off.
-    """
+    """trec_eval keeps scores in float32: a difference beyond it orders nothing."""
     toy = judged({"q": {"d01": 1}})
     rankings = {"q": {"d01": 1.0 + 1e-10, "d02": 1.0}}
     scores = score_queries(rankings, toy, ["p@1", "ndcg@1", "mrr@1", "mrr@2"]).loc["q"].to_dict()
@@ -260,9 +256,7 @@ class Ranked:
 
 
 def two_models(queries: int = 5) -> tuple[Table, RetrievalSet, Rankings]:
-    """An encoder, a set of twelve documents, and the candidates of another model: all documents in
-    its own order.
-    """
+    """An encoder, twelve documents, and candidates: all documents in another model's order."""
     names, asked = [f"d{i:02}" for i in range(12)], [f"q{i}" for i in range(queries)]
     toy = RetrievalSet(
         names, names, asked, asked, {query: {"d03": 1, "d07": 2, "d11": 1} for query in asked}
@@ -287,9 +281,7 @@ def test_reranking_candidates_that_are_the_whole_corpus_is_ranking() -> None:
 
 @given(st.integers(1, 15))
 def test_each_query_keeps_its_own_best_candidates_and_no_other_document_appears(depth: int) -> None:
-    """Also where candidates are few, none, or missing; the order within is the encoder's, or that
-    of a ranker with its scores.
-    """
+    """Also where candidates are few or none; the order within is the encoder's or ranker's."""
     encoder, toy, candidates = two_models()
     few = {**candidates, "q1": {"d05": 0.2, "d02": 0.1}, "q2": {}}
     del few["q3"]

@@ -1,6 +1,4 @@
-"""Difficulty of batches over sizes, where the answer is known: groups that are near within and far
-between, and clusters that are these groups or pieces of them.
-"""
+"""Difficulty of batches where it is known: of well separated groups, and of clusters of them."""
 
 from __future__ import annotations
 

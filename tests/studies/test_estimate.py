@@ -70,9 +70,7 @@ def test_parameters_are_the_models_but_for_biases_norms_and_positions() -> None:
 def test_the_papers_epoch_takes_about_as_long_as_the_paper_says(
     architecture: str, days: float
 ) -> None:
-    """§10.1: 235M pairs on 8 H100 GPUs take about one day, and about two with context: each GPU its
-    own batches.
-    """
+    """§10.1: 235M pairs on 8 H100 GPUs take about one day, and about two with context."""
     config = replace(
         recipe("paper", data="pairs/*").base, architecture=architecture, steps=235_000_000 // 512
     )

@@ -143,9 +143,7 @@ def test_a_sweep_has_every_arm_seed_set_and_context_and_a_second_one_trains_noth
 
 
 def test_the_second_phase_goes_on_from_the_first_on_pairs_that_it_has_not_seen() -> None:
-    """Without a single useful step the weights are the first phase's: nothing else of the start is
-    used.
-    """
+    """Without a useful step the weights are the first phase's."""
     here = recipe("smoke")
     first = here.train({"architecture": "bi-encoder", "batches": "random"}, 5)
     barely = here.fine_tune(first, {"learning_rate": 1e-30}, 5)

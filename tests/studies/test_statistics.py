@@ -1,6 +1,4 @@
-"""What batches and clusters are like, against plain loops: both objectives, similarity, difficulty,
-and what the filter removes.
-"""
+"""Batches and clusters against plain loops: objectives, similarity, difficulty, the filter."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Intervals of correlations, shares, clusters and optima, and the sources of spread: against SciPy,
-simulation and known small answers.
-"""
+"""Intervals of correlations, shares, clusters and optima: against SciPy and simulation."""
 
 from __future__ import annotations
 

@@ -747,9 +747,7 @@ def test_a_second_phase_starts_from_the_first_ones_weights(pairs: Pairs) -> None
 
 @pytest.mark.parametrize(("share", "warm_up"), [(0.0, 3), (0.1, 3), (0.1, 11)])
 def test_the_rate_warms_up_and_falls_to_its_share(share: float, warm_up: int, pairs: Pairs) -> None:
-    """To nothing; or, as in the clustering paper's appendix A, from 4e-4 to 4e-5; or not at all,
-    where every step is one of the warm-up.
-    """
+    """To nothing; to a tenth, as in the clustering paper's appendix A; or it only warms up."""
     config = TrainConfig(**{**BI, "steps": 11, "warmup_steps": warm_up, "final_rate": share})
     _, metrics = Trainer(config, pairs).run()
     rates = [row["learning_rate"] / config.learning_rate for row in metrics]
@@ -875,9 +873,7 @@ def doubled(
 
 
 def test_a_loss_of_ones_own_is_differentiated_and_its_run_is_another(pairs: Pairs) -> None:
-    """Twice the loss has twice the gradient, through the cache and all; Adam's first step is the
-    same, whatever the length of a gradient.
-    """
+    """Twice the loss has twice the gradient; Adam's first step is the same."""
     config = TrainConfig(**{**SMALL, "steps": 1, "chunk_tokens": 64, "uncached_tokens": 1})
     _, rows = Trainer(config, pairs).run()
     _, changed = Trainer(config, pairs, loss=doubled).run()

@@ -227,8 +227,6 @@ def test_a_context_that_is_varied_or_filled_up_on_purpose_does_not_warn() -> Non
     ("context", "options", "kind", "message"),
     [
         ([], {}, ValueError, r"the context is empty; with_context\(None\) embeds without a corpus"),
-        (CORPUS, {"size": 0}, ValueError, "size must be 1 or more; it is 0"),
-        (CORPUS, {"fill": "zeros"}, ValueError, "fill must be 'shorter', 'null' or 'repeat'; it"),
         ("tides", {}, TypeError, "one string was given: put it in a list"),
         (np.full((3, 32), -np.inf), {}, ValueError, "NaN or infinite"),
         (torch.full((3, 32), torch.nan), {}, ValueError, "NaN or infinite"),

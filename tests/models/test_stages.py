@@ -23,7 +23,7 @@ from tiny_models import (
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from cde.models import BiEncoderConfig, ContextualConfig
+from cde.models import ContextualConfig
 from cde.models.backbones import mean_of_chunks, mean_of_parts, mean_of_tokens
 
 tokens = st.integers(3, VOCABULARY - 1)
@@ -286,14 +286,9 @@ def test_word_embeddings_of_two_vocabularies_are_not_tied() -> None:
         (ContextualConfig, {"variant": "v3"}, "paper, hub, train, v2.*'v3'"),
         (ContextualConfig, {"variant": "hub", "attention": "cached"}, "'hub'.*'paper'"),
         (ContextualConfig, {"pool": "all"}, "for published checkpoints"),
-        (ContextualConfig, {"context_size": 0}, "context_size must be 1 or more; it is 0"),
-        (ContextualConfig, {"context_size": "3"}, "context_size must be a whole number; it is '3'"),
         (ContextualConfig, {"sequence_dropout": 1.0}, "below 1.*1.0"),
         (ContextualConfig, {"null_token": False}, "null_token must be True"),
         (ContextualConfig, {"first_backbone": {"model_type": "t5"}}, "first_backbone.*'t5'.*bert,"),
-        (BiEncoderConfig, {"backbone": "minilm"}, "config as a dictionary; it is 'minilm'"),
-        (BiEncoderConfig, {"pooling": "last"}, "one of mean, cls, chunks; it is 'last'"),
-        (BiEncoderConfig, {"max_tokens": 1}, "max_tokens must be 2 or more; it is 1"),
     ],
 )
 def test_a_setting_that_makes_no_model_is_refused_with_what_does(

@@ -109,14 +109,6 @@ def test_a_figure_without_words_of_its_own_takes_those_of_its_charts() -> None:
         assert f'alt="{by_hand}"' in plots.show(drawing, "A caption.", DATA, alt=by_hand).markup
 
 
-def test_a_name_that_is_longer_than_a_figure_leaves_the_others_in_it() -> None:
-    with plots.figure() as (drawing, axes):
-        charts.seed_dots(axes, {"w" * 300: {"": [1.0]}, "a name": {"": [2.0]}}, "score")
-        drawing.draw_without_rendering()
-        boxes = [one.get_window_extent() for one in axes.get_yticklabels()]
-    assert all(0 <= box.x0 < box.x1 <= drawing.bbox.width for box in boxes)
-
-
 def test_a_name_with_dollar_signs_is_drawn_as_it_is() -> None:
     """Between two of them matplotlib reads mathematics, and refuses what is none."""
     name = "$$x$$ and $\\undefined{"

@@ -11,7 +11,6 @@ import pytest
 
 import cde
 from cde_book.chapters import Chapter
-from cde_book.pages import write_pages
 from cde_book.reference import names_used, read_reference, reference_files, reference_pages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,20 +69,3 @@ def test_a_chapter_uses_what_it_imports_by_name_or_through_a_module(tmp_path: Pa
         "cde.batching.clustering.run_kmeans": "cde.batching.clustering.run_kmeans",
         "cde.load_pairs": "cde.data.sources.load_pairs",
     }
-
-
-def test_a_chapter_ends_with_links_to_its_code_if_the_book_has_a_reference(tmp_path: Path) -> None:
-    toy = tmp_path / "notebooks" / "toys" / "toy.py"
-    toy.parent.mkdir(parents=True)
-    toy.write_text("# %% [markdown]\n# # Toy\n\n# %%\nfrom cde.lexical import BM25\n")
-    (tmp_path / "book").mkdir()
-    (tmp_path / "book" / "exhibits.yml").write_text((ROOT / "book" / "exhibits.yml").read_text())
-    (tmp_path / "constraints.txt").write_text("")  # the lock, which a page of the book reads
-    page = tmp_path / "book" / "executed" / "toys" / "toy.ipynb"
-    link = r"../../generated/reference/lexical.html#cde.lexical.BM25"
-    (tmp_path / "_toc.yml").write_text("root: book/intro\n")
-    write_pages("smoke", tmp_path)
-    assert link not in page.read_text()
-    (tmp_path / "_toc.yml").write_text("chapters:\n  - file: book/generated/reference/lexical\n")
-    write_pages("smoke", tmp_path)
-    assert link in page.read_text()

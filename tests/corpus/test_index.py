@@ -330,18 +330,6 @@ def test_an_index_is_replaced_when_the_new_one_is_whole(
     assert len(list(folder.iterdir())) == 4  # what was left over is gone
 
 
-def test_weights_are_written_once(tmp_path: Path) -> None:
-    index = Index(CORPUS, encoder=bi_encoder())
-    weights = next(index.save(tmp_path / "index").glob("encoder-*/model.safetensors"))
-    before = weights.stat()
-    index.add(["one more"])
-    index.save(tmp_path / "index")
-    assert weights.stat().st_ino == before.st_ino
-    weights.write_bytes(b"")
-    index.save(tmp_path / "index")
-    assert weights.stat().st_size == before.st_size
-
-
 OTHERS = {
     "other weights": (bi_encoder, lambda: bi_encoder(seed=1)),
     "other prefixes": (bi_encoder, lambda: bi_encoder(document_prefix="text: ")),

@@ -182,9 +182,3 @@ def test_a_hub_that_answers_is_not_taken_for_one_out_of_reach(
     readers.notice_being_offline()
     assert datasets.config.HF_HUB_OFFLINE
     assert constants.HF_HUB_OFFLINE
-
-
-@pytest.mark.parametrize("name", ["hub:", "hub::config"])
-def test_a_name_without_a_repository_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"'{name}' names no repository"):
-        cde.load_pairs(name)

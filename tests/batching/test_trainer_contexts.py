@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
 )
-from tiny_encoders import CORPUS, TEXTS, bi_encoder, contextual, load
+from tiny_encoders import CORPUS, TEXTS, contextual, load
 from torch import Tensor
 
 import cde
@@ -211,15 +211,3 @@ def test_training_goes_on_after_an_interruption_and_comes_back_as_an_encoder(
     }
     assert {name.partition(".")[0] for name in moved} == {"first_stage", "second_stage"}
     assert trained.with_context(CORPUS).encode_queries(TEXTS).shape == (5, 32)
-
-
-def test_what_has_no_context_to_read_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="SentenceTransformer holds no contextual encoder"):
-        cde.contextual_batches(saved(bi_encoder(), tmp_path / "bi"))
-    bound = saved(new_model().with_context(CORPUS), tmp_path / "bound")
-    with pytest.raises(ValueError, match="saved without its first stage"):
-        cde.contextual_batches(bound)
-    model = saved(new_model(), tmp_path / "both")
-
-    with pytest.raises(ValueError, match="a second column of text, and the dataset has query"):
-        cde.contextual_batches(model)([{"query": "a", "label": 1}])

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
 from bs4 import BeautifulSoup
 
 from cde_book import landing
@@ -82,12 +81,6 @@ class TestHighlights:
                 for one, entry in zip(results, self.every, strict=True):
                     answer = f"The answer of {entry['chapter']}."
                     assert one.sentence == (answer if claim in entry["when"] else entry["sentence"])
-
-    def test_a_highlight_of_nothing_is_an_error(self, tmp_path: Path) -> None:
-        path = tmp_path / "highlights.yml"
-        path.write_text("- {chapter: table1, when: {no-such-claim: holds}, sentence: So it is.}")
-        with pytest.raises(KeyError, match="no-such-claim"):
-            landing.highlights(path, SHOWN, ENTRIES)
 
 
 def test_an_opening_page_names_each_of_its_chapters_once() -> None:

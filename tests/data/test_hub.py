@@ -102,14 +102,6 @@ def test_an_unknown_split_or_configuration_says_which_there_are(local_set: Path)
         readers.hub_retrieval(f"hub:{local_set}:nl")
 
 
-def test_judgements_without_the_expected_columns_are_a_value_error_that_names_them(
-    local_set: Path, write_json_lines: WriteLines
-) -> None:
-    write_json_lines(local_set / "test.jsonl", [{"qid": "q1", "docid": "d1", "score": 1}])
-    with pytest.raises(ValueError, match="query-id"):
-        readers.hub_retrieval(f"hub:{local_set}")
-
-
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [

@@ -101,15 +101,6 @@ def test_what_is_read_does_not_depend_on_the_warnings_filter(tmp_path: Path) -> 
     assert [row.query for row in rows] == [r"Say what \d stands for."]
 
 
-@pytest.mark.parametrize("name", ["no_such_package_here", "timeit"])
-def test_a_package_without_sources_is_named(name: str) -> None:
-    """Not installed, or one module rather than a package."""
-    with pytest.raises(
-        ModuleNotFoundError, match=f"'{name}' is not installed as a package with sources"
-    ):
-        pydocs.source_files(name)
-
-
 WORDS_12 = "one two three four five six seven eight nine ten eleven twelve"
 SPLITS: dict[str, tuple[str, tuple[str, str] | None]] = {
     "a summary and a body": (f"Add two numbers.\n\n{BODY}", ("Add two numbers.", BODY)),

@@ -23,7 +23,6 @@ from tiny_models import (
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from cde.models import ContextualConfig
 from cde.models.backbones import mean_of_chunks, mean_of_parts, mean_of_tokens
 
 tokens = st.integers(3, VOCABULARY - 1)
@@ -278,24 +277,6 @@ def test_word_embeddings_of_two_vocabularies_are_not_tied() -> None:
     other = {**BACKBONES["bert"], "vocab_size": 50}
     with pytest.raises(ValueError, match=r"\(50, 32\).*\(64, 32\)"):
         new_model("bert", first_backbone=other, tie_token_embeddings=True)
-
-
-@pytest.mark.parametrize(
-    ("config", "changes", "message"),
-    [
-        (ContextualConfig, {"variant": "v3"}, "paper, hub, train, v2.*'v3'"),
-        (ContextualConfig, {"variant": "hub", "attention": "cached"}, "'hub'.*'paper'"),
-        (ContextualConfig, {"pool": "all"}, "for published checkpoints"),
-        (ContextualConfig, {"sequence_dropout": 1.0}, "below 1.*1.0"),
-        (ContextualConfig, {"null_token": False}, "null_token must be True"),
-        (ContextualConfig, {"first_backbone": {"model_type": "t5"}}, "first_backbone.*'t5'.*bert,"),
-    ],
-)
-def test_a_setting_that_makes_no_model_is_refused_with_what_does(
-    config: Any, changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        config(**changes)
 
 
 # --- dropout of the backbones

@@ -18,9 +18,6 @@ from cde.intervals import Interval, mean_interval, paired_test, run_interval, sm
 VALUES = st.lists(st.floats(-100, 100), min_size=2, max_size=12)
 
 
-# --- means
-
-
 @given(VALUES)
 def test_the_estimate_is_the_mean_and_lies_within_its_interval(values: list[float]) -> None:
     interval = mean_interval(values)
@@ -63,9 +60,6 @@ def test_intervals_of_a_mean_cover_the_truth_about_as_often_as_they_say() -> Non
     assert 0.89 <= covered <= 0.985
 
 
-# --- the paired test
-
-
 @given(seed=st.integers(0, 99), n=st.integers(2, 40))
 def test_swapping_the_systems_turns_the_difference_and_keeps_the_p_value(seed: int, n: int) -> None:
     first, second = np.random.default_rng(seed).normal(size=(2, n))
@@ -91,9 +85,6 @@ def test_systems_that_do_not_differ_are_called_different_as_often_as_the_level_s
     generator = np.random.default_rng(7)
     p_values = [paired_test(*generator.normal(size=(2, 12))).p_value for _ in range(120)]
     assert abs(np.mean(np.array(p_values) <= 0.05) - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 120)
-
-
-# --- what is refused, and what is shown
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,6 @@ CORPUS = st.lists(DOCUMENT, min_size=1, max_size=7)
 QUERY = st.lists(st.sampled_from([*WORDS, "zebra"]), min_size=1, max_size=4).map(" ".join)
 
 
-# --- BM25
-
-
 def bm25_by_definition(corpus: list[str], query: str, k1: float, b: float) -> dict[int, float]:
     """With Lucene's IDF, ln(1 + (N − df + 0.5)/(df + 0.5)); repeated words count again."""
     texts = [text.split() for text in corpus]
@@ -91,9 +88,6 @@ def test_ranking_a_set_searches_its_own_corpus_by_id_with_the_rankers_settings()
     assert BM25(["another corpus"], k1=2.0, b=0.1).rank(toy) == {"q": {"y": scores[1]}, "r": {}}
 
 
-# --- writing without spaces
-
-
 JAPANESE = [
     "港に赤い船が三隻ならんでいる。",
     "じゃがいもとねぎのスープの作り方です。",
@@ -146,9 +140,6 @@ def test_words_between_such_runs_stay_words() -> None:
     corpus = ["Python入門 第2版", "機械学習 with boats", "料理"]
     ranker = BM25(corpus)
     assert [list(scores) for scores in ranker.search(["python", "boat", "学習"])] == [[0], [1], [1]]
-
-
-# --- Unicode, and queries without an ordinary word
 
 
 @pytest.mark.parametrize(

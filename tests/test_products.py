@@ -109,9 +109,6 @@ def test_states_that_change_between_two_layers_are_rounded_again() -> None:
             assert torch.equal(change(how), expected), how
 
 
-# --- embeddings
-
-
 @pytest.mark.parametrize("attention", ["full", "cached"])
 def test_both_stages_of_a_contextual_encoder_take_bfloat16(
     attention: str, texts: list[str]

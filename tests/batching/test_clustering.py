@@ -21,9 +21,6 @@ def same_partition(first: np.ndarray, second: np.ndarray) -> bool:
     return len(pairs) == len(set(first.tolist())) == len(set(second.tolist()))
 
 
-# paired k-means
-
-
 def test_the_same_seed_gives_the_same_clusters_and_another_one_others() -> None:
     queries, documents, _ = groups(5, 30, noise=0.5)
     first, second, other = (
@@ -129,9 +126,6 @@ def test_bad_input_is_named(change: dict, message: str) -> None:
         cluster_pairs(**{**given, **change})
 
 
-# k-means itself
-
-
 def test_paired_points_by_hand() -> None:
     points = paired_points(np.array([[1, 2], [3, 4]]), np.array([[5, 6], [7, 8]]))
     assert points.tolist() == [[5, 6, 1, 2], [7, 8, 3, 4], [1, 2, 5, 6], [3, 4, 7, 8]]
@@ -177,9 +171,6 @@ def test_as_many_clusters_as_pairs() -> None:
     assert run_kmeans(vectors, 6).objective.tolist() == [0]
     assert run_kmeans(vectors, 6, spherical=True).objective.tolist() == [1]
     assert len(set(cluster_pairs(vectors, vectors, cluster_size=1).tolist())) > 3
-
-
-# shards and files
 
 
 @given(st.integers(10, 60), st.integers(10, 60), st.integers(0, 3))

@@ -127,8 +127,6 @@ def test_short_names_of_papers_are_what_figures_name() -> None:
     assert Figure("", "", "", answers="CDE Table 3 and §4.1").is_of(SHORT["cde"], "Table 3")
 
 
-# intervals drawn for a claim: equal values at equal places, nothing that decides cut off
-
 CLAIM = ledger()["cde-table1-clustered-batches"]  # above 0, and the paper has a value
 NEAR = next(claim for claim in ledger().values() if "near" in claim.expect)
 numbers = st.floats(-1e6, 1e6, allow_nan=False)

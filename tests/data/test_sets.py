@@ -40,9 +40,6 @@ def pairs_of(rows: list[tuple[str, str, str]], name: str = "pairs") -> Pairs:
     return Pairs(*columns, ids=[f"{name}{i}" for i in range(len(rows))], name=name)
 
 
-# --- fingerprints
-
-
 @given(ROWS, ROWS)
 def test_pairs_have_one_fingerprint_exactly_when_texts_domains_and_order_agree(
     first: list[tuple[str, str, str]], second: list[tuple[str, str, str]]
@@ -95,9 +92,6 @@ def test_it_counts_for_the_fingerprint_what_a_text_is_used_as() -> None:
     excluded = RetrievalSet(*toy, {}, {"q": frozenset({"0", "1"})})
     assert query.fingerprint != document.fingerprint
     assert judged.fingerprint != excluded.fingerprint
-
-
-# --- selections and samples
 
 
 @given(st.integers(0, 30), st.integers(0, 40), st.integers(0, 5))
@@ -159,9 +153,6 @@ def test_selecting_twice_selects_from_what_was_selected() -> None:
     assert len(pairs.select([])) == 0
 
 
-# --- retrieval sets
-
-
 @given(st.integers(0, 40), st.integers(1, 10), st.integers(0, 3))
 def test_shrinking_keeps_every_document_relevant_to_a_kept_query(
     documents: int, queries: int, seed: int
@@ -206,9 +197,6 @@ def test_pairs_as_a_retrieval_set_ask_each_query_for_its_own_document() -> None:
     assert all(collection.qrels[name] == {name: 1} for name in pairs.ids)
     some = RetrievalSet.from_pairs(pairs, queries=2)
     assert (len(some.queries), len(some.documents)) == (2, 6)
-
-
-# --- what is refused
 
 
 def test_pairs_of_unequal_length_say_how_long_each_list_is() -> None:

@@ -51,9 +51,6 @@ def spaced(text: str) -> str:
 LISTS = st.lists(st.text(LETTERS, min_size=1, max_size=20).map(spaced), min_size=1, max_size=25)
 
 
-# --- batches
-
-
 @given(st.lists(st.integers(1, 600), max_size=60), st.integers(1, 3000), st.integers(0, 300))
 def test_batches_hold_every_text_once_within_the_work_longest_first(
     lengths: list[int], work: int, extra: int
@@ -67,9 +64,6 @@ def test_batches_hold_every_text_once_within_the_work_longest_first(
         cost = lengths[batch[0]] + extra  # of its longest text, and so of each
         assert len(batch) == 1 or len(batch) * cost <= work
         assert batch is batches[-1] or (len(batch) + 1) * cost > work
-
-
-# --- the loop
 
 
 @given(LISTS, st.integers(1, 300))

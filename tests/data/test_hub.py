@@ -132,17 +132,6 @@ def test_a_column_of_domains_is_used(tmp_path: Path, write_json_lines: WriteLine
     assert cde.load_pairs(f"hub:{tmp_path / 'toy'}").domains == ["law", "news"]
 
 
-def test_columns_of_other_names_are_listed_beside_those_accepted(
-    tmp_path: Path, write_json_lines: WriteLines
-) -> None:
-    write_json_lines(tmp_path / "toy" / "train.jsonl", [{"query": "a", "summary": "b"}])
-    with pytest.raises(
-        ValueError, match="no column for the document: expected one of .*'positive'"
-    ) as caught:
-        readers.hub_pairs(f"hub:{tmp_path / 'toy'}")
-    assert "it has ['query', 'summary']" in str(caught.value)
-
-
 @pytest.mark.parametrize("load", [cde.load_pairs, cde.load_retrieval])
 def test_a_hub_out_of_reach_is_a_connection_error_that_names_what_works_offline(
     load: Callable[[str], object], asked_hosts: list[str]

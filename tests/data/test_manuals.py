@@ -93,16 +93,6 @@ def test_the_lock_s_packages_give_the_same_text_everywhere() -> None:
     assert cde.load_pairs("manuals", "test").fingerprint == "ec65749aef4df882"
 
 
-def test_packages_that_are_absent_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed.distribution_key.cache_clear()
-    monkeypatch.setattr(manuals, "PACKAGES", {"nopackage": "no-such-distribution"})
-    with pytest.raises(
-        ModuleNotFoundError, match="'nopackage', which is not installed.*pip install"
-    ):
-        cde.load_pairs("manuals")
-    assert not is_available("manuals")
-
-
 def test_both_vendors_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Versions of a service are one corpus, the newest first; a repeated text is left out."""
     for version, text in {"2012-01-01": "old", "2020-01-01": "new"}.items():

@@ -123,16 +123,6 @@ def test_an_episode_takes_the_documents_that_its_own_start_ranks_highest(
     np.testing.assert_array_equal(mined, mine_hard_negatives(*vectors, second.hard_negatives))
 
 
-@pytest.mark.parametrize("profile", ["smoke", "laptop"])
-@pytest.mark.slow
-def test_no_stage_cuts_off_what_the_probes_read(profile: str) -> None:
-    recipe = stages.pretrained_stages(profile, documents=200, queries=50)
-    read = [*recipe.texts.pairs.documents, *recipe.orders["decline"]]
-    longest = max(len(row) for row in recipe.tokenizer(read)["input_ids"])
-    assert longest <= recipe.tune["document_tokens"]
-    assert longest / 2 < recipe.crops["query_tokens"]
-
-
 @dataclass(frozen=True)
 class Built(stages.PretrainedStages):
     """The chains' probe, of an encoder that reads the first words of a document alone."""

@@ -2,15 +2,11 @@
 
     .venv/bin/python tests/journeys/engineer.py
 
-It goes the way of somebody who has `cde` and a folder of their own: 300 text files (docstrings of
-networkx), indexed by MiniLM, searched, saved, loaded by another process, searched on the shell,
-changed, and scored beside BM25, the fusion of both, and a contextual encoder that is trained for a
-few steps and bound to the corpus. Each step is a line with its seconds. What a user relies on is
-asserted: the first thing that is not so ends the journey with a message and status 1. It needs no
-network and no $CDE_DATA.
+300 docstrings of networkx as files go the way of somebody's own texts. Each step is a line with its
+seconds; the first thing that a user relies on and that is not so ends the journey with status 1.
+It needs no network and no $CDE_DATA.
 
-Cost: over a minute on 2 cores, the half of it for imports (four processes load torch) and for
-12 steps of training; the whole of `pydocs/networkx` is read from its sources the first time.
+Cost: over a minute on 2 cores, the half of it for imports.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""A reader's journey, from `git clone` to the landing page and what stands behind it: part of
-`make journeys`, after `make book PROFILE=smoke`.
+"""A reader's journey, from `git clone` to the landing page: part of `make journeys`.
 
-The clone gets a commit of its own and the executed pages of this checkout, but for one quick
-chapter. `make book` in the clone runs that chapter and whatever its rules of freshness find stale,
-with this virtual environment and this cache; a page that names the clone's commit shows that the
-clone's files are what ran. The book that results is then read: each page of the table of contents,
-each link, each chapter's answer, figure, provenance and notebook, the claims, and the answers to
-eight questions (`questions.yml`).
+It comes after `make book PROFILE=smoke`. The clone takes over the executed pages of this checkout,
+but for one quick chapter, and makes the book. Then each page and link is read, each chapter's answer,
+figure, provenance and notebook, the claims, and the answers to eight questions (`questions.yml`).
 
 Cost: two minutes where the book is built and nothing is stale; else the stale chapters' time too.
 """

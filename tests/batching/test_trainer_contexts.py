@@ -1,4 +1,4 @@
-"""A contextual encoder in the trainer of sentence-transformers: gradients are of the whole graph."""
+"""In the trainer of sentence-transformers a contextual encoder has the gradients of `cde.train`."""
 
 from __future__ import annotations
 

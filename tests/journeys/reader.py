@@ -1,7 +1,7 @@
 """A reader's journey, from `git clone` to the landing page: part of `make journeys`.
 
 It comes after `make book PROFILE=smoke`. The clone takes over the executed pages of this checkout,
-but for one quick chapter, and makes the book. Then each page and link is read, each chapter's answer,
+but for one quick chapter, and makes the book. Each page and link is read, each chapter's answer,
 figure, provenance and notebook, the claims, and the answers to eight questions (`questions.yml`).
 
 Cost: two minutes where the book is built and nothing is stale; else the stale chapters' time too.

@@ -2,7 +2,7 @@
 
     python tests/reliability/two_hosts.py [--out FILE.json]
 
-A host is a network namespace (Linux, root, `ip`) with a `torchrun` of its own; the two are joined by
+A host is a network namespace (Linux, root, `ip`) with a `torchrun` of its own; they are joined by
 virtual cables alone. The run is trained by one process, then by both hosts; by both again, one of
 which is killed or loses its cable; and once more, which must go on from the last checkpoint.
 """

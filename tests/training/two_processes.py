@@ -1,6 +1,6 @@
 """Start two processes that train one run, each with a cache folder of its own, several times.
 
-`two_processes.py FOLDER` reads `phases.json` of the folder and writes `results.json`. Torch is loaded
+`two_processes.py FOLDER` reads `phases.json` and writes `results.json` there. Torch is loaded
 once and processes are forked; what `torchrun` sets is set here. The encoder is in `FOLDER/start`.
 """
 

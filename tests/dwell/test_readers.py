@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from cde.models import BiEncoder
-from cde_studies.dwell.readers import Kept
+from cde_studies.dwell.readers import Kept, reader
+from cde_studies.dwell.recipe import dwell_recipe
+
+
+@pytest.mark.parametrize(("longest", "expected"), [(100, 100), (2046, 510)])
+def test_minilm_reads_what_its_positions_allow(longest: int, expected: int) -> None:
+    minilm = reader("MiniLM", replace(dwell_recipe("smoke"), longest=longest), 0)
+    assert minilm.longest == expected
+    assert minilm.tokenizer is minilm.encoder.tokenizer
 
 
 def test_kept_vectors_are_computed_once_and_are_the_encoders_own(private_cache: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -202,3 +203,14 @@ def test_every_target_token_weighs_the_same_whichever_chunk_it_is_in() -> None:
         assert loss == pytest.approx(found[0][0], rel=1e-5)
         assert accuracy == pytest.approx(found[0][1], abs=1e-7)
         torch.testing.assert_close(gradient, found[0][2], rtol=1e-3, atol=1e-6)
+
+
+def test_sentinels_are_those_of_the_tokenizer() -> None:
+    class T5Like:
+        def get_vocab(self) -> dict[str, int]:
+            return {"a": 0, "<extra_id_0>": 9, "<extra_id_1>": 8, "[unused0]": 3, "[unused1]": 4}
+
+    assert sentinels(T5Like()).tolist() == [9, 8]
+    bare: Any = SimpleNamespace(get_vocab=lambda: {"a": 0})
+    with pytest.raises(ValueError, match="no sentinels"):
+        sentinels(bare)

@@ -209,6 +209,20 @@ def test_a_context_of_one_document_or_of_duplicates_warns_where_it_was_asked_for
         model.with_context(np.repeat(vectors, 4, axis=0))
 
 
+def test_a_context_that_is_varied_or_filled_up_on_purpose_does_not_warn() -> None:
+    model = contextual()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for fill in ("shorter", "null", "repeat"):
+            model.with_context(CORPUS[:2], fill=fill)
+        model.with_context(None)
+        model.with_context(
+            CORPUS + CORPUS[:1], size=4, seed=0
+        )  # the duplicates are not drawn together
+    drawn = draw_context(model.config, 1, CORPUS + CORPUS[:1], 4, 0, None)[0]
+    assert len(set(drawn)) == 4
+
+
 @pytest.mark.parametrize(
     ("context", "options", "kind", "message"),
     [

@@ -164,6 +164,17 @@ def test_scores_are_those_of_the_definitions(drawn: list[tuple[dict[str, int], l
         assert scores.loc[query].to_dict() == pytest.approx(expected, abs=1e-6)
 
 
+@given(GRADES, ORDER)
+def test_scores_do_not_change_under_an_increasing_map_of_the_ranking_scores(
+    grades: dict[str, int], order: list[str]
+) -> None:
+    toy, ranking = judged({"q": grades}), in_order(*order)
+    mapped = {name: math.exp(score / 2) - 40 for name, score in ranking.items()}
+    assert score_queries({"q": mapped}, toy, METRICS).equals(
+        score_queries({"q": ranking}, toy, METRICS)
+    )
+
+
 def test_scores_that_agree_in_float32_tie_for_every_measure() -> None:
     """trec_eval keeps scores in float32: a difference beyond it orders nothing."""
     toy = judged({"q": {"d01": 1}})

@@ -39,6 +39,22 @@ def test_a_joined_document_is_as_long_as_it_is_said_to_be(joined: Passages) -> N
     )
 
 
+def test_tokens_of_what_is_joined_are_those_of_its_parts() -> None:
+    texts = manuals.load_pairs(["aws/sqs"]).documents[:20]
+    (whole,) = long_documents.tokens_of(["\n\n".join(texts)])
+    assert whole == 2 + sum(map(long_documents._inner_tokens, texts))
+
+
+@pytest.mark.parametrize("length", [1, 21, 22, 23, 40, 41, 42, 43, 200])
+def test_the_tokens_of_windows_are_those_that_are_read(length: int) -> None:
+    model = bi_encoder(max_tokens=24)
+    text = " ".join("a" * length)
+    read = model.tokenizer(
+        [text], truncation=True, max_length=24, stride=22 // 8, return_overflowing_tokens=True
+    )["input_ids"]
+    assert chunked_search._in_windows([length + 2], model) == sum(map(len, read))
+
+
 def test_elsewhere_a_chunk_is_the_same_text_among_others() -> None:
     """An encoder that reads no surroundings cannot tell; one that does, can."""
     blind, sizes, generator = without_layers(), [2, 4], np.random.default_rng(0)

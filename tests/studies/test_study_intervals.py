@@ -43,6 +43,12 @@ def test_correlations_are_scipys(method: str, seed: int, n: int, ties: bool) -> 
     assert interval.n == n
 
 
+def test_rank_correlation_does_not_change_under_increasing_maps() -> None:
+    x, y = np.random.default_rng(0).normal(size=(2, 20))
+    ranks = correlation_interval(x, y, "spearman")
+    assert correlation_interval(np.exp(x), y**3, "spearman") == ranks
+
+
 @pytest.mark.parametrize("method", ["pearson", "spearman"])
 def test_intervals_of_a_correlation_cover_the_truth_about_as_often_as_they_say(
     method: str, monkeypatch: pytest.MonkeyPatch

@@ -296,6 +296,9 @@ def product(queries: Any, documents: Any, temperature: float, **others: Any) -> 
 def test_what_cannot_be_trained_with_is_told(pairs: Pairs, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="what the loss gives must be a ContrastiveLoss"):
         Trainer(TrainConfig(**BI), pairs, str(tmp_path), loss=product).run()
+    tested = TrainConfig(**{**BI, "evaluate_every": 1})
+    with pytest.raises(ValueError, match="a test on the way gives loss, as training does"):
+        Trainer(tested, pairs, evaluate=lambda _: {"loss": 1.0}).run()
     one = dataclasses.replace(pairs, documents=["the same"] * len(pairs))
 
     with pytest.raises(ValueError, match="pairs have one document, 'the same': nothing can be"):
@@ -808,6 +811,17 @@ def test_tests_on_the_way_change_nothing_in_training(pairs: Pairs) -> None:
     )
     same = tested.metrics.drop(columns=["seconds", column])
     assert same.equals(plain.metrics.drop(columns="seconds"))
+
+
+def test_tests_that_would_fail_on_the_way_are_refused_at_once(pairs: Pairs) -> None:
+    config, toy = TrainConfig(**{**BI, "evaluate_every": 4}), cde.RetrievalSet.from_pairs(pairs, 3)
+    for tests, message in (
+        (toy, "tests must be a list of RetrievalSets"),
+        ([toy, toy], "tests must have names of their own"),
+        ([dataclasses.replace(toy, qrels={})], "has no judged query"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            train(config, pairs, tests=tests)  # type: ignore[arg-type]
 
 
 def test_numbers_of_numpy_from_a_test_on_the_way_are_read_back(

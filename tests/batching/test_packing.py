@@ -135,6 +135,19 @@ def test_clusters_with_one_number_in_two_domains_are_two() -> None:
     assert sorted(sorted(batch.tolist()) for batch in batches) == [[0, 1, 2], [3, 4, 5]]
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"order": "tsp"}, "from centroid to centroid: give the documents' vectors"),
+        ({"domains": ["a"]}, "domains must hold one for each of the 4 pairs; it has 1"),
+        ({"domains": [None, *"aaa"]}, "domains must be strings or numbers; item 0 is None"),
+    ],
+)
+def test_bad_packing_is_named(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pack_batches(**{"labels": np.zeros(4, np.int64), "batch_size": 2, **change})
+
+
 def test_nothing_to_pack() -> None:
     empty = np.zeros(0, np.int64)
     assert pack_batches(empty, 4) == pack_batches(empty, 4, cross_domains=True) == []

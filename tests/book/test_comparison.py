@@ -50,6 +50,13 @@ def test_numbers_meet_by_claim_and_place_whatever_their_words() -> None:
     assert list(numbered(one)) == [(CLAIM, 0), (OTHER, 0), (CLAIM, 1)]
 
 
+def test_runs_of_two_chapters_are_not_compared() -> None:
+    with pytest.raises(
+        ValueError, match=r"only runs of one chapter .* \['batch_and_cluster_size', 'x'\]"
+    ):
+        compared({"one": run(1), "two": run(1, chapter="x")})
+
+
 def test_a_run_is_read_from_beside_its_notebook(tmp_path: Path) -> None:
     log = run(3, (CLAIM, "8 pairs", 1.0))
     write_json(tmp_path / "mine.json", asdict(log))

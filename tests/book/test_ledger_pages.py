@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +17,10 @@ from cde.intervals import Interval
 from cde_book import ledger_pages
 from cde_book.chapters import chapters
 from cde_book.checkout import project_root
-from cde_book.ledger import PAPERS, SHORT, ledger
-from cde_book.ledger_pages import BY_CONSTRUCTION, Axis, axis, claims_page, judged, line, map_page
+from cde_book.ledger import SHORT, ledger
+from cde_book.ledger_pages import Axis, axis, claims_page, judged, line, map_page
 from cde_book.thumbnails import Figure
-from cde_book.verdicts import VERDICTS, Measurement, Reading, Role
+from cde_book.verdicts import Measurement, Reading, Role
 
 ROOT = project_root()
 NAMES = list(ledger())
@@ -77,20 +76,6 @@ def test_each_claim_stands_once_with_its_wording_its_anchor_and_its_verdict(
         assert row.select_one(".verdict").get_text() == entry.verdict.verdict  # type: ignore[union-attr]
         assert row["data-verdict"] == entry.group
         assert row["data-scale"] == entry.verdict.scale
-
-
-def test_the_filters_have_the_values_of_the_ledger_and_count_them(page: BeautifulSoup) -> None:
-    for select in page.select("select[data-filter]"):
-        name = str(select["name"])
-        counted = Counter(str(row[f"data-{name}"]) for row in rows(page).values())
-        counted.pop("", None)
-        offered = {str(o["value"]): o.get_text() for o in select.select("option") if o["value"]}
-        expected = {*VERDICTS, BY_CONSTRUCTION} if name == "verdict" else set(counted)
-        assert set(offered) == expected, name
-        assert all(text.endswith(f" ({counted[value]})") for value, text in offered.items())
-    names = [str(select["name"]) for select in page.select("select[data-filter]")]
-    assert names == ["verdict", "paper", "part", "scale"]
-    assert {str(row["data-paper"]) for row in rows(page).values()} <= set(PAPERS)
 
 
 def test_the_map_leads_from_each_exhibit_to_a_chapter_that_exists() -> None:

@@ -232,6 +232,13 @@ def test_an_id_that_occurs_twice_is_named_with_its_kind() -> None:
         RetrievalSet([], [], ["q", "q"], ["a", "b"], {})
 
 
+def test_ids_and_texts_that_differ_in_number_are_counted() -> None:
+    with pytest.raises(ValueError, match="2 document ids for 1 texts"):
+        RetrievalSet(["d1", "d2"], ["a"], [], [], {})
+    with pytest.raises(ValueError, match="1 query ids for 0 texts"):
+        RetrievalSet([], [], ["q"], [], {})
+
+
 def test_queries_may_come_from_a_generator_and_strangers_are_named() -> None:
     toy = RetrievalSet(["a"], ["a boat"], ["p", "q"], ["boat", "sail"], {"q": {"a": 1}})
     assert toy.asking(one for one in ["q"]).queries == ["sail"]

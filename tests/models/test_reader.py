@@ -159,3 +159,12 @@ def test_almost_certain_dropout_is_no_context_in_training_alone() -> None:
     read, null = model(TEXTS, context=context), model(TEXTS)
     assert torch.equal(model.train()(TEXTS, context=context), null)
     assert not torch.equal(read, null)
+
+
+def test_what_a_reader_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="where attention 'gated' puts nothing"):
+        opened(soft_prompt_tokens=2)
+    with pytest.raises(ValueError, match="are for attention .cached.; this model.s is .gated."):
+        opened().second_stage.cache_context(random_context(4))
+    with pytest.raises(ValueError, match="fill='null' fills a context with null tokens"):
+        opened().with_context(random_context(2), fill="null")

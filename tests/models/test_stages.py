@@ -23,6 +23,7 @@ from tiny_models import (
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from cde.models import ContextualConfig
 from cde.models.backbones import mean_of_chunks, mean_of_parts, mean_of_tokens
 
 tokens = st.integers(3, VOCABULARY - 1)
@@ -280,6 +281,21 @@ def test_word_embeddings_of_two_vocabularies_are_not_tied() -> None:
 
 
 # --- dropout of the backbones
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"variant": "hub", "attention": "cached"}, "'hub'.*'paper'"),
+        ({"pool": "all"}, "for published checkpoints"),
+        ({"sequence_dropout": 1.0}, "below 1.*1.0"),
+        ({"null_token": False}, "null_token must be True"),
+        ({"first_backbone": {"model_type": "t5"}}, "first_backbone.*'t5'.*bert,"),
+    ],
+)
+def test_a_setting_that_makes_no_model_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ContextualConfig(**changes)
 
 
 @every_model

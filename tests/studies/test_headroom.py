@@ -257,6 +257,13 @@ def test_pairs_that_share_corpora_have_a_wider_interval_than_pairs_of_their_own(
     assert shared.high - shared.low > 2.5 * (naive.high - naive.low)
 
 
+def test_tables_that_have_no_mean_over_pairs() -> None:
+    with pytest.raises(ValueError, match="6 pairs have no number"):
+        mean_over_pairs(np.full((3, 3), np.nan))
+    with pytest.raises(ValueError, match="all values of x or of y are equal"):
+        correlation_over_pairs(np.ones((5, 5)), np.arange(25.0).reshape(5, 5))
+
+
 def test_readings_of_a_table_by_hand() -> None:
     scores = {("a", "a"): 0.5, ("a", "b"): 0.4, ("a", "c"): 0.3}
     scores |= {("b", "b"): 0.6, ("b", "a"): 0.6, ("b", "c"): 0.5}

@@ -103,3 +103,21 @@ def test_a_chunk_within_a_word_is_made_of_the_tokens_that_it_cuts() -> None:
     pieces = without_layers().tokenizer("red", add_special_tokens=False)["input_ids"]
     assert len(pieces) == 3
     assert found[0] @ found[1] < 1 - 1e-4
+
+
+@pytest.mark.parametrize(
+    ("texts", "spans", "options", "message"),
+    [
+        (["red boats"], [], {}, "for each of 1 texts; they are 0"),
+        (["a", "red boats"], [[(0, 1)], [(3, 4)]], {}, r"of text 1 one is \(3, 4\)"),
+        (["red boats"], [[(-2, 3)]], {}, r"of text 0 one is \(-2, 3\)"),
+        (["red boats"], [[(0, 3)]], {"overlap": 126}, "below the 126 tokens"),
+    ],
+)
+def test_what_is_no_chunk_is_refused_by_name(
+    texts: Any, spans: Any, options: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        encode_chunks(bi_encoder(), texts, spans, **options)
+    with pytest.raises(ValueError, match="pools by 'cls'"):
+        encode_chunks(bi_encoder(pooling="cls"), ["red"], [[(0, 3)]])

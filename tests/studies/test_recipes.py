@@ -190,6 +190,22 @@ def test_written_questions_are_the_second_phase_where_they_are_among_the_pairs(
     assert set(here.pairs.domains) == {"squad-question-sentence", "wordnet-definitions"}
 
 
+@pytest.mark.parametrize(
+    ("batches", "clusters", "seen", "wrong"),
+    [
+        ([8], [8], 64, "two sizes of batches or of clusters"),
+        ([8, 16], [8, 16], 31, "two of the"),
+        ([4, 16], [8, 16], 64, "context_size 8 is more than the smallest"),
+        ([8, 400], [8, 16], 800, "no batch of 400 can be filled"),
+    ],
+)
+def test_a_sweep_that_cannot_compare_is_refused(
+    batches: list[int], clusters: list[int], seen: int, wrong: str
+) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        sweep_sizes(recipe("smoke"), batches, clusters, seen, "cached", 0, 1)
+
+
 def test_every_cell_of_the_sweep_sees_equally_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, dict[str, Any]] = {}
 

@@ -17,7 +17,7 @@ from toy_book import DRAWING, ToyBook
 
 from cde_book.checkout import python_path
 from cde_book.cli import main
-from cde_book.rendering import check_html, render
+from cde_book.rendering import check_html
 
 pytestmark = pytest.mark.slow
 
@@ -329,19 +329,6 @@ def test_html_without_alt_text_with_dead_links_or_remote_scripts_is_refused(tmp_
         "the link gone.html leads nowhere",
         "the link good.html#no has no such anchor",
     ]
-
-
-def test_a_page_that_joins_the_book_may_cite_what_no_page_cited(tmp_path: Path) -> None:
-    root = ToyBook(tmp_path / "toy").root
-    (root / "book" / "bibliography.md").write_text("# Bibliography\n\n```{bibliography}\n```\n")
-    pages = []
-    for name, key in (("one", "morris2024contextual"), ("two", "merrick2024embedding")):
-        (root / "book" / f"{name}.md").write_text(f"# Page {name}\n\nAs in {{cite}}`{key}`.\n")
-        pages += [f"  - file: book/{name}"]
-        lines = ["format: jb-book", "root: book/intro", "chapters:", *pages]
-        (root / "_toc.yml").write_text("\n".join([*lines, "  - file: book/bibliography", ""]))
-        index = render(root)  # which refuses links to nowhere
-    assert "Merrick" in (index.parent / "book" / "bibliography.html").read_text()
 
 
 def test_a_command_that_computes_nothing_imports_no_model() -> None:

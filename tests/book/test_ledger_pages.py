@@ -1,4 +1,4 @@
-"""The pages made from the ledger: each claim once, filters that fit, exhibits with our figures."""
+"""The page made from the ledger: each claim once; exhibits and intervals where they belong."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 from bs4 import BeautifulSoup, Tag
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cde.intervals import Interval
 from cde_book import ledger_pages
-from cde_book.chapters import chapters
 from cde_book.checkout import project_root
 from cde_book.ledger import SHORT, ledger
-from cde_book.ledger_pages import Axis, axis, claims_page, judged, line, map_page
+from cde_book.ledger_pages import Axis, axis, claims_page, judged, line
 from cde_book.thumbnails import Figure
 from cde_book.verdicts import Measurement, Reading, Role
 
@@ -76,33 +74,6 @@ def test_each_claim_stands_once_with_its_wording_its_anchor_and_its_verdict(
         assert row.select_one(".verdict").get_text() == entry.verdict.verdict  # type: ignore[union-attr]
         assert row["data-verdict"] == entry.group
         assert row["data-scale"] == entry.verdict.scale
-
-
-def test_the_map_leads_from_each_exhibit_to_a_chapter_that_exists() -> None:
-    figures = {
-        "batch_and_cluster_size": [
-            Figure("<svg/>", "<svg/>", "The figure that stands for it.", answers="CDE Fig. 3"),
-            Figure("<svg/>", "<svg/>", "The second one.", answers="CDE Figs. 2 and 10"),
-        ]
-    }
-    page = BeautifulSoup(map_page(figures, ROOT), "html.parser")
-    known = {f"{chapter.part}/{chapter.name}" for chapter in chapters()}
-    exhibits = yaml.safe_load((ROOT / "book" / "exhibits.yml").read_text(encoding="utf-8"))
-    cards = page.select(".cde-map > li")
-    assert len(cards) == len(exhibits)
-    for card, entry in zip(cards, exhibits, strict=True):
-        assert f"{entry['exhibit']} {entry['title']}" in " ".join(card.get_text().split())
-        leads = {str(a["href"]).removeprefix("../executed/")[: -len(".html")] for a in card("a")}
-        assert leads <= known
-        assert {place.split("/")[1] for place in leads} == {entry["chapter"]} - {None}
-        shown = [str(image["src"]).rpartition("/")[2] for image in card("img")]
-        name = entry["chapter"]
-        if name not in figures:
-            assert shown == []
-            continue
-        number = "-2" if entry["exhibit"] in ("Fig. 2", "Fig. 10") else ""
-        assert shown == [f"{name}{number}-light.svg", f"{name}{number}-dark.svg"]
-        assert all(image["loading"] == "lazy" and image["alt"] for image in card("img"))
 
 
 def test_short_names_of_papers_are_what_figures_name() -> None:

@@ -6,7 +6,6 @@ import base64
 import io
 import re
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -18,7 +17,7 @@ from matplotlib.text import Text
 
 from cde.intervals import Interval
 from cde_book import charts, plots
-from cde_book.narrow import TALLEST, WIDTH, make_narrow
+from cde_book.narrow import WIDTH, make_narrow
 from cde_book.small_svg import as_address, of_address, small_svg
 
 LONG = "The linear reader, tempered, with the context of another manual"
@@ -82,21 +81,6 @@ def test_every_word_is_within_the_width_of_a_telephone_and_as_large_as_before(
         box = one.get_window_extent()
         inside = box.x0 > -1 and box.x1 < drawing.bbox.width + 1
         assert inside or not re.search("[a-z]", one.get_text()), one.get_text()
-
-
-def test_many_rows_stand_closer_so_that_the_figure_is_no_taller_than_a_screen() -> None:
-    ways = {f"the way number {place}": Interval(0, -1, 1, 5, "") for place in range(3)}
-    with plots.figure(5, 1, width=7, height=9) as (drawing, axes):
-        for axis in axes:
-            charts.forest(axis, ways, "points of NDCG@10" if axis is axes[-1] else "", 0)
-            axis.set_title("a question")
-    with mpl.rc_context(fname=plots._STYLE):
-        make_narrow(drawing, axes)
-        drawing.draw_without_rendering()
-    assert drawing.get_size_inches()[1] <= TALLEST
-    for axis in axes:
-        boxes = sorted((one.get_window_extent() for one in axis.texts), key=lambda box: box.y0)
-        assert all(low.y1 <= high.y0 for low, high in pairwise(boxes))
 
 
 def test_a_leading_figure_has_an_image_for_telephones_in_each_theme_and_no_other_has() -> None:

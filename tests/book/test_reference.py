@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import cde
-from cde_book.chapters import Chapter
-from cde_book.reference import names_used, read_reference, reference_files, reference_pages
+from cde_book.reference import read_reference, reference_files, reference_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,18 +53,3 @@ def test_the_overview_has_the_names_of_cde_and_what_they_are(pages: dict[str, st
 def test_every_name_says_what_it_is() -> None:
     entries = [entry for some in read_reference().modules.values() for entry in some]
     assert [one.target for one in entries if not one.summary] == [], "a constant needs a '#:' above"
-
-
-def test_a_chapter_uses_what_it_imports_by_name_or_through_a_module(tmp_path: Path) -> None:
-    path = tmp_path / "toy.py"
-    path.write_text(
-        "import cde\nfrom cde_book import page\nfrom cde.batching.packing import BatchSampler as Sampler\n"
-        "from cde.batching import clustering\n"
-        "cde.load_pairs('pydocs')\npage.answer('cde.search')\nclustering.run_kmeans()\n"
-    )
-    used = {entry.path: entry.target for entry in names_used(Chapter(path))}
-    assert used == {
-        "cde.batching.packing.BatchSampler": "cde.batching.packing.BatchSampler",
-        "cde.batching.clustering.run_kmeans": "cde.batching.clustering.run_kmeans",
-        "cde.load_pairs": "cde.data.sources.load_pairs",
-    }

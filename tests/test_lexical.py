@@ -76,13 +76,8 @@ def test_where_there_is_no_word_in_common_nothing_is_found() -> None:
 
 
 def test_ranking_a_set_searches_its_own_corpus_by_id_with_the_rankers_settings() -> None:
-    toy = RetrievalSet(
-        ["x", "y"],
-        ["red boats", "green green house"],
-        ["q", "r"],
-        ["green", "zebra"],
-        {"q": {"y": 1}},
-    )
+    texts, asked = ["red boats", "green green house"], ["green", "zebra"]
+    toy = RetrievalSet(["x", "y"], texts, ["q", "r"], asked, {"q": {"y": 1}})
     (scores,) = BM25(toy.documents, k1=2.0, b=0.1).search(["green"])
     assert BM25(k1=2.0, b=0.1).rank(toy) == {"q": {"y": scores[1]}, "r": {}}
     assert BM25(["another corpus"], k1=2.0, b=0.1).rank(toy) == {"q": {"y": scores[1]}, "r": {}}

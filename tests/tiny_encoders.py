@@ -24,57 +24,30 @@ Vectors = NDArray[np.float32]
 
 #: settings of a training of a second
 BRIEF: dict[str, Any] = {
-    "batches": "random",
-    "filter_epsilon": None,
-    "batch_size": 8,
-    "steps": 4,
-    "warmup_steps": 1,
-    "query_tokens": 8,
-    "document_tokens": 12,
-    "precision": "float32",
-    "checkpoint_every": 2,
-}
+    "batches": "random", "filter_epsilon": None, "batch_size": 8, "steps": 4, "warmup_steps": 1,
+    "query_tokens": 8, "document_tokens": 12, "precision": "float32", "checkpoint_every": 2,
+}  # fmt: skip
 _SHARED = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 128,
-    "pad_token_id": 0,
-}
+    "vocab_size": 64, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2,
+    "intermediate_size": 64, "max_position_embeddings": 128, "pad_token_id": 0,
+}  # fmt: skip
 BACKBONES: dict[str, dict[str, Any]] = {
     "bert": {**_SHARED, "model_type": "bert"},
     "nomic_bert": {**_SHARED, "model_type": "nomic_bert"},
-    "modernbert": {
-        **_SHARED,
-        "model_type": "modernbert",
-        "num_hidden_layers": 4,
-        "intermediate_size": 48,
-        "local_attention": 8,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "cls_token_id": 1,
-        "sep_token_id": 2,
-    },
+    "modernbert": _SHARED
+    | {"model_type": "modernbert", "num_hidden_layers": 4, "intermediate_size": 48}
+    | {"local_attention": 8, "bos_token_id": 1, "eos_token_id": 2}
+    | {"cls_token_id": 1, "sep_token_id": 2},
 }
 
 CORPUS = [
-    "boats and ships",
-    "harbours of norway",
-    "knots for sailors",
-    "tides",
-    "a red sail at night",
-    "ropes",
-    "the sea",
-]
+    "boats and ships", "harbours of norway", "knots for sailors", "tides", "a red sail at night",
+    "ropes", "the sea",
+]  # fmt: skip
 TEXTS = [
-    "red boats",
-    "scarlet ships and many other things in the harbour",
-    "x",
-    "sail",
+    "red boats", "scarlet ships and many other things in the harbour", "x", "sail",
     "boats boats boats boats",
-]
+]  # fmt: skip
 
 
 def tokenizer() -> PreTrainedTokenizerFast:

@@ -59,15 +59,9 @@ def test_the_attempts_are_those_of_faiss(spherical: bool) -> None:
 
     _, documents, _ = groups(12, 20, noise=0.3)
     theirs = faiss.Kmeans(
-        16,
-        12,
-        niter=100,
-        nredo=5,
-        seed=3,
-        spherical=spherical,
-        min_points_per_centroid=1,
+        16, 12, niter=100, nredo=5, seed=3, spherical=spherical, min_points_per_centroid=1,
         max_points_per_centroid=240,
-    )
+    )  # fmt: skip
     theirs.train(documents)
     run = run_kmeans(documents, 12, spherical, attempts=5, seed=3)
     assert (run.centroids == theirs.centroids).all()

@@ -59,15 +59,10 @@ def trainer_of(
     model = SentenceTransformer(str(minilm_folder()), device="cpu")
     model.max_seq_length = 8
     given: dict[str, Any] = {
-        "per_device_train_batch_size": SIZE,
-        "batch_sampler": batches,
-        "dataloader_drop_last": True,
-        "seed": SEED,
-        "report_to": "none",
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "save_strategy": "no",
-    }
+        "per_device_train_batch_size": SIZE, "batch_sampler": batches,
+        "dataloader_drop_last": True, "seed": SEED, "report_to": "none", "use_cpu": True,
+        "disable_tqdm": True, "save_strategy": "no",
+    }  # fmt: skip
     settings = SentenceTransformerTrainingArguments(str(folder), **(given | arguments))
     return SentenceTransformerTrainer(
         model, settings, train_dataset=rows, loss=MultipleNegativesRankingLoss(model)
@@ -80,12 +75,9 @@ def test_epochs_are_those_of_cde_s_own_training_and_go_on_after_an_interruption(
 ) -> None:
     assert len(set(pairs.documents)) == len(pairs)
     config = TrainConfig(
-        architecture="bi-encoder",
-        batch_size=SIZE,
-        cluster_size=SIZE,
-        filter_epsilon=None,
+        architecture="bi-encoder", batch_size=SIZE, cluster_size=SIZE, filter_epsilon=None,
         seed=SEED,
-    )
+    )  # fmt: skip
     sampler = Preparation(config, pairs, load_tokenizer("minilm"), ("", "")).sampler
     steps = [next(sampler).tolist() for _ in range(2 * sampler.batches_per_epoch)]
     whole = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 7}

@@ -164,16 +164,10 @@ def trainer_of(
     model: SentenceTransformer, folder: Path, rows: Any, **given: Any
 ) -> SentenceTransformerTrainer:
     arguments: dict[str, Any] = {
-        "per_device_train_batch_size": 4,
-        "max_steps": 4,
-        "learning_rate": 1e-2,
-        "report_to": "none",
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "save_strategy": "steps",
-        "save_steps": 2,
-        **given,
-    }
+        "per_device_train_batch_size": 4, "max_steps": 4, "learning_rate": 1e-2,
+        "report_to": "none", "use_cpu": True, "disable_tqdm": True, "save_strategy": "steps",
+        "save_steps": 2, **given,
+    }  # fmt: skip
     return SentenceTransformerTrainer(
         model,
         SentenceTransformerTrainingArguments(str(folder), **arguments),

@@ -64,14 +64,8 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_retrieval_set_has_another_fingerprint_after_a_change_of(change: str) -> None:
-    base = RetrievalSet(
-        ["d0", "d1", "d2"],
-        ["text d0", "text d1", "text d2"],
-        ["q1"],
-        ["what q1"],
-        {"q1": {"d1": 1}},
-        name="toy",
-    )
+    texts, qrels = ["text d0", "text d1", "text d2"], {"q1": {"d1": 1}}
+    base = RetrievalSet(["d0", "d1", "d2"], texts, ["q1"], ["what q1"], qrels, name="toy")
     assert replace(base, **CHANGES[change]).fingerprint != base.fingerprint
 
 

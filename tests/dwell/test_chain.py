@@ -27,12 +27,8 @@ PAIRS = Pairs(
     [text[:8] for text in TEXTS], TEXTS, ["x"] * 24, [str(number) for number in range(24)]
 )
 CONTRASTIVE = {
-    "batch_size": 8,
-    "steps": 2,
-    "query_tokens": 16,
-    "document_tokens": 32,
-    "learning_rate": 1e-3,
-}
+    "batch_size": 8, "steps": 2, "query_tokens": 16, "document_tokens": 32, "learning_rate": 1e-3,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -23,17 +23,9 @@ from cde_studies.dwell.encoder_decoder import (
 )
 
 SMALL = T5Config(
-    vocab_size=200,
-    d_model=32,
-    d_kv=8,
-    num_heads=4,
-    d_ff=64,
-    num_layers=2,
-    num_decoder_layers=2,
-    dropout_rate=0.0,
-    decoder_start_token_id=0,
-    pad_token_id=0,
-)
+    vocab_size=200, d_model=32, d_kv=8, num_heads=4, d_ff=64, num_layers=2, num_decoder_layers=2,
+    dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0,
+)  # fmt: skip
 
 
 def tiny(**settings: object) -> EncoderDecoder:

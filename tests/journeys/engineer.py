@@ -125,22 +125,12 @@ def journey(place: Path) -> None:
         print(f"          {told}; both ahead of BM25 by {difference}")
 
     with step("train a contextual encoder for 12 steps"):
-        made = cde.train(
-            cde.TrainConfig(
-                data="pydocs/rich",
-                layers=2,
-                attention="cached",
-                context_size=24,
-                batch_size=24,
-                cluster_size=24,
-                steps=12,
-                learning_rate=3e-4,
-                query_tokens=16,
-                document_tokens=32,
-                context_tokens=32,
-                seed=0,
-            )
-        )
+        config = cde.TrainConfig(
+            data="pydocs/rich", layers=2, attention="cached", context_size=24, batch_size=24,
+            cluster_size=24, steps=12, learning_rate=3e-4, query_tokens=16, document_tokens=32,
+            context_tokens=32, seed=0,
+        )  # fmt: skip
+        made = cde.train(config)
         losses = made.metrics["loss"]
         print(f"          loss {losses.iloc[0]:.2f} → {losses.iloc[-1]:.2f}")
 

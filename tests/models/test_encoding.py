@@ -33,13 +33,9 @@ class Counter:
 
 def encode(texts: list[str], model: Counter, **options: object) -> NDArray[np.float32]:
     chosen = {
-        "shape": (len(LETTERS),),
-        "max_tokens": 64,
-        "device": torch.device("cpu"),
-        "precision": "float32",
-        "normalise": False,
-        **options,
-    }
+        "shape": (len(LETTERS),), "max_tokens": 64, "device": torch.device("cpu"),
+        "precision": "float32", "normalise": False, **options,
+    }  # fmt: skip
     return encode_texts(texts, tokenizer(), model, **chosen)  # type: ignore[arg-type]
 
 

@@ -610,17 +610,11 @@ def test_known_names_have_the_published_settings(name: str, variant: str) -> Non
     config = published_config({"embedder": name}, variant=variant)
     assert config.second_backbone == config.first_backbone
     published = {
-        "num_attention_heads": 12,
-        "head_dim": 64,
-        "num_hidden_layers": 12,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1000},
-        "rotary_fraction": 1,
-        "rotary_interleaved": False,
-        "linear_biases": [],
-        "hidden_act": "silu",
-        "layer_norm_eps": 1e-12,
-        "pad_token_id": 0,
-    }
+        "num_attention_heads": 12, "head_dim": 64, "num_hidden_layers": 12,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000}, "rotary_fraction": 1,
+        "rotary_interleaved": False, "linear_biases": [], "hidden_act": "silu",
+        "layer_norm_eps": 1e-12, "pad_token_id": 0,
+    }  # fmt: skip
     assert config.second_backbone.items() >= published.items()
     assert (config.soft_prompt_tokens, config.query_prefix) == (8, "search_query: ")
     assert config.document_prefix == "search_document: "

@@ -26,12 +26,9 @@ NAMES = {
     "v2": "answerdotai/ModernBERT-base",
 }
 CASES = {
-    "hf_a": "hub",
-    "hf_d_biases_geglu": "hub",
-    "train_a": "train",
-    "train_c_tpd2": "train",
+    "hf_a": "hub", "hf_d_biases_geglu": "hub", "train_a": "train", "train_c_tpd2": "train",
     "mbert_a": "v2",
-}
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -288,12 +285,9 @@ def test_a_repository_is_read_from_where_the_hub_puts_it_at_the_revision_asked_f
                 huggingface_hub.utils.filter_repo_objects([unsafe], allow_patterns=allow_patterns)
             )
         needed = [
-            "config.json",
-            "model.safetensors",
-            "model.safetensors.index.json",
-            "tokenizer.json",
+            "config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json",
             "vocab.txt",
-        ]
+        ]  # fmt: skip
         assert (
             list(huggingface_hub.utils.filter_repo_objects(needed, allow_patterns=allow_patterns))
             == needed

@@ -32,26 +32,14 @@ from report import write_report
 
 HERE = Path(__file__).resolve().parent
 
-#: of the run: batches of neighbours, the filter and a context, so that all kinds of work are done
+#: of the run: batches of neighbours, the filter and a context, so that all kinds of work are done;
+#: nothing falls out, since each process would draw it for itself
 CONFIG: dict[str, Any] = {
-    "architecture": "contextual",
-    "layers": 1,
-    "first_stage_layers": 1,
-    "batch_size": 16,
-    "cluster_size": 16,
-    "context_size": 4,
-    "steps": 8,
-    "warmup_steps": 2,
-    "learning_rate": 1e-3,
-    "query_tokens": 12,
-    "document_tokens": 16,
-    "context_tokens": 12,
-    "surrogate_tokens": 12,
-    "checkpoint_every": 3,
-    "precision": "float32",
-    # what falls out is drawn by each process for itself
-    "model": {"sequence_dropout": 0.0},
-}
+    "architecture": "contextual", "layers": 1, "first_stage_layers": 1, "batch_size": 16,
+    "cluster_size": 16, "context_size": 4, "steps": 8, "warmup_steps": 2, "learning_rate": 1e-3,
+    "query_tokens": 12, "document_tokens": 16, "context_tokens": 12, "surrogate_tokens": 12,
+    "checkpoint_every": 3, "precision": "float32", "model": {"sequence_dropout": 0.0},
+}  # fmt: skip
 WHAT = ("boats", "hills", "lamps", "rivers", "stones", "gardens", "engines", "bridges")
 HOW = ("are red", "are painted", "stand still", "are sold", "fall down", "were built", "shine")
 DIES_AT = 4  #: a step between two checkpoints

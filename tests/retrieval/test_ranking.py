@@ -201,13 +201,9 @@ def test_results_of_queries_that_are_not_in_the_set_do_not_count() -> None:
 
 def test_a_document_with_the_querys_own_id_is_dropped_unless_it_is_judged_relevant() -> None:
     """BEIR drops it (quora, arguana: the query is a document); in pydocs it is the answer."""
-    toy = RetrievalSet(
-        ["a", "b", "c"],
-        ["x", "y", "z"],
-        ["a", "b", "c"],
-        ["x", "y", "z"],
-        {"a": {"b": 1}, "b": {"b": 1}, "c": {"c": 0, "b": 1}},
-    )
+    names, texts = ["a", "b", "c"], ["x", "y", "z"]
+    qrels = {"a": {"b": 1}, "b": {"b": 1}, "c": {"c": 0, "b": 1}}
+    toy = RetrievalSet(names, texts, names, texts, qrels)
     rankings = {"a": in_order("a", "b"), "b": in_order("b", "c"), "c": in_order("c", "b")}
     assert score_queries(rankings, toy, ["mrr@10"])["mrr@10"].to_dict() == {
         "a": 1.0,

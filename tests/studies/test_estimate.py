@@ -25,19 +25,11 @@ def test_operations_are_those_that_torch_counts(
     attention: str | None, cached: bool, depth: int | None
 ) -> None:
     config = TrainConfig(
-        architecture="contextual" if attention else "bi-encoder",
-        attention=attention or "full",
-        layers=2,
-        first_stage_layers=depth,
-        batch_size=8,
-        context_size=8,
-        steps=1,
-        query_tokens=32,
-        document_tokens=32,
-        context_tokens=32,
-        uncached_tokens=0 if cached else 10**6,
+        architecture="contextual" if attention else "bi-encoder", attention=attention or "full",
+        layers=2, first_stage_layers=depth, batch_size=8, context_size=8, steps=1, query_tokens=32,
+        document_tokens=32, context_tokens=32, uncached_tokens=0 if cached else 10**6,
         precision="float32",
-    )
+    )  # fmt: skip
     model = build_model(config).train()
 
     def texts(count: int) -> list[np.ndarray]:

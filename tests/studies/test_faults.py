@@ -12,19 +12,10 @@ from cde.training import TrainConfig
 from cde_studies.encoder.faults import ARMS, Task, add_noise, train_arms
 
 CONFIG = TrainConfig(
-    architecture="bi-encoder",
-    layers=1,
-    batch_size=8,
-    cluster_size=8,
-    steps=2,
-    warmup_steps=1,
-    query_tokens=12,
-    document_tokens=12,
-    surrogate_tokens=12,
-    learning_rate=3e-4,
-    checkpoint_every=0,
-    precision="float32",
-)
+    architecture="bi-encoder", layers=1, batch_size=8, cluster_size=8, steps=2, warmup_steps=1,
+    query_tokens=12, document_tokens=12, surrogate_tokens=12, learning_rate=3e-4,
+    checkpoint_every=0, precision="float32",
+)  # fmt: skip
 TASK = Task(CONFIG, pairs=64, documents=30, queries=10, noise=0.2, seeds=(0,))
 
 

@@ -29,22 +29,11 @@ from cde.training.runs import run_key, train
 from cde_studies.collections import pydocs
 
 SMALL: dict[str, Any] = {
-    "layers": 1,
-    "batch_size": 8,
-    "context_size": 5,
-    "steps": 6,
-    "warmup_steps": 2,
-    "learning_rate": 1e-3,
-    "query_tokens": 8,
-    "document_tokens": 12,
-    "context_tokens": 8,
-    "cluster_size": 16,
-    "surrogate_tokens": 8,
-    "precision": "float32",
-    "chunk_tokens": 60,
-    "uncached_tokens": 0,
-    "checkpoint_every": 2,
-}
+    "layers": 1, "batch_size": 8, "context_size": 5, "steps": 6, "warmup_steps": 2,
+    "learning_rate": 1e-3, "query_tokens": 8, "document_tokens": 12, "context_tokens": 8,
+    "cluster_size": 16, "surrogate_tokens": 8, "precision": "float32", "chunk_tokens": 60,
+    "uncached_tokens": 0, "checkpoint_every": 2,
+}  # fmt: skip
 #: without vectors of a surrogate
 RANDOM: dict[str, Any] = {**SMALL, "batches": "random", "filter_epsilon": None}
 BI: dict[str, Any] = {**RANDOM, "architecture": "bi-encoder"}

@@ -94,13 +94,10 @@ def test_a_sample_keeps_the_corpus_and_each_passage(pydocs: Passages) -> None:
 
 
 def test_every_query_is_placed_or_counted() -> None:
-    collection = RetrievalSet(
-        ["d1", "d2"],
-        ["one  two\nthree two", "four"],
-        ["a", "b", "c", "d", "e"],
-        ["?"] * 5,
-        {"a": {"d1": 1}, "b": {"d1": 1}, "c": {"d2": 1}, "d": {"d2": 1}, "e": {"d1": 1, "d2": 1}},
-    )
+    one, two = {"d1": 1}, {"d2": 1}
+    qrels = {"a": one, "b": one, "c": two, "d": two, "e": one | two}
+    texts = ["one  two\nthree two", "four"]
+    collection = RetrievalSet(["d1", "d2"], texts, list(qrels), ["?"] * 5, qrels)
     placed = match_passages(collection, {"a": "one two", "b": "two", "c": "five", "e": "four"})
     assert placed.spans == {"a": (0, 7)}
     assert text_of(placed, "a") == "one two"

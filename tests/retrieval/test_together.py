@@ -71,13 +71,9 @@ def test_ties_go_to_the_later_id_as_in_trec_eval() -> None:
 
 
 def test_a_document_with_the_query_s_number_counts_where_ids_are_one_s_own() -> None:
-    toy = RetrievalSet(
-        ["0", "1", "2"],
-        ["red boats", "red boats at sea", "soup"],
-        ["0", "1"],
-        ["red boats", "soup sea"],
-        {"0": {"1": 1}, "1": {"2": 1}},
-    )
+    texts, queries = ["red boats", "red boats at sea", "soup"], ["red boats", "soup sea"]
+    qrels = {"0": {"1": 1}, "1": {"2": 1}}
+    toy = RetrievalSet(["0", "1", "2"], texts, ["0", "1"], queries, qrels)
     found = compare(BM25(), BM25(), toy, "mrr@10", drop_own=False).queries["first"]
     index = Index(dict(zip(toy.document_ids, toy.documents, strict=True)), encoder=BM25())
     asked = dict(zip(toy.query_ids, toy.queries, strict=True))

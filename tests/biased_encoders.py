@@ -1,6 +1,4 @@
-"""Encoders built to be biased, bags of tokens that read a part of a text, and documents to probe
-them with.
-"""
+"""Encoders that read a part of a text alone, and documents to probe them with."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ SEEN = 8  # tokens that the biased encoders read
 
 
 class Bag:
-    """Bags of those tokens of a text that `chosen` keeps, as unit vectors: an encoder with a known
-    bias.
-    """
+    """Bags of those tokens of a text that `chosen` keeps, as unit vectors."""
 
     def __init__(self, tokenizer: Any, chosen: Callable[[list[int]], list[int]]) -> None:
         self.tokenizer, self.chosen = tokenizer, chosen
@@ -52,9 +48,7 @@ def text_of(passages: Passages, query: str) -> str:
 
 
 def marked_passages() -> Passages:
-    """40 documents of 100 words from a common stock, each with a passage of four words that only it
-    has.
-    """
+    """40 documents of 100 common words, each with a passage of four that only it has."""
     generator = np.random.default_rng(0)
     stock = [f"{word} " for word in "abcdefghijklmnopqrst"]
     rare = [

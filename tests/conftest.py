@@ -1,7 +1,4 @@
-"""What several test files share: a guard against the network, a private cache, small collections.
-
-Property tests are derandomised, so that two runs of one commit try the same examples.
-"""
+"""What several test files share; properties are derandomised: two runs try the same examples."""
 
 from __future__ import annotations
 

@@ -82,9 +82,6 @@ def test_strength_1_whitens_and_0_changes_nothing() -> None:
     assert np.allclose(half.var(axis=0), sample.std(axis=0), rtol=0.1)
     assert np.allclose(tempered(sample, strength=0), np.eye(4), atol=1e-6)
     assert np.allclose(tempered(sample[:1]), np.eye(4))  # one vector has no spread
-    for name, wrong in (("strength", -0.5), ("strength", 100), ("shrunk", 1.5), ("shrunk", np.nan)):
-        with pytest.raises(ValueError, match=f"{name} must be"):
-            tempered(sample, **{name: wrong})
 
 
 def test_covariances_of_samples_are_added_each_about_its_own_mean() -> None:

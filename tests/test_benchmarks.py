@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cde_book.checkout import project_root, python_path
-from cde_studies.encoder.timing import in_own_processes, memory_is_measured
 
 FOLDER = project_root() / "benchmarks"
 sys.path.insert(0, str(FOLDER))
@@ -62,14 +61,6 @@ def test_gradients_are_those_of_the_peer() -> None:
     assert all(one.agreement < 1e-4 for one in found if one.agreement is not None)
 
 
-def test_shares_of_the_seconds_are_one_together() -> None:
-    found = import_module("questions.shares").shares(True)
-    for one in found:
-        shares = reports.Shares(**one).shares
-        assert sum(shares.values()) == pytest.approx(1) and min(shares.values()) >= 0
-        assert (shares["tokenising"] > 0) == (one["question"] == "embedding")
-
-
 def test_clusters_are_as_good_as_the_peer_s() -> None:
     found = [one for one in rows("clustering") if one.agreement is not None]
     assert {"scikit-learn, MiniBatchKMeans", "faiss.SuperKmeans"} <= {one.peer for one in found}
@@ -77,15 +68,6 @@ def test_clusters_are_as_good_as_the_peer_s() -> None:
         assert one.agreement is not None and one.agreement < 1.006
         assert one.note.startswith("run_kmeans: ")
         assert "run_kmeans: 32 iterations, and did not" not in one.note
-
-
-@pytest.mark.skipif(not memory_is_measured(), reason="this machine does not tell peak memory")
-def test_the_peak_of_a_size_holds_at_least_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER), python_path(project_root())]))
-    comparing, growth = import_module("measuring.comparing"), import_module("questions.growth")
-    number = [one.arm for one in growth.series(True)].index("in one batch")
-    (peak,) = in_own_processes(comparing.peak_of, [("questions.growth", number, 2_000, True)])
-    assert 2_000**2 / 2**20 <= peak < 200  # a byte for each pair of a query and a document
 
 
 def test_operations_are_those_of_the_model() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
-from importlib.metadata import distribution, distributions, packages_distributions
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +22,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
 borrowed: Any = pytest.importorskip("borrowed")
 sys.path.remove(str(ROOT / "benchmarks" / "gpu"))
-
-#: what an image for GPU work holds, as one was read, of all that `cde` may load
-IMAGE = """
-    torch transformers pandas matplotlib scikit-learn sentence-transformers accelerate numpy scipy
-    joblib safetensors tokenizers huggingface-hub filelock jinja2 markupsafe pyarrow tqdm pillow
-    fonttools regex packaging sympy networkx mpmath psutil pygments triton
-""".split()  # noqa: SIM905
 
 
 def test_parts_are_put_together_again(tmp_path: Path) -> None:
@@ -50,56 +41,6 @@ def test_parts_are_put_together_again(tmp_path: Path) -> None:
         shutil.copyfile(part, call / part.name)
         assert borrowed.unpack(call, store) == (number == len(parts) - 1)
     assert (store / "content" / "file").read_bytes() == content
-
-
-def test_what_neither_the_image_nor_a_wheel_has_is_not_needed(tmp_path: Path) -> None:
-    """Else a loan would end at its first line: no chapter that runs there loads what is refused."""
-    kept = {name.lower().replace("_", "-") for name in (*borrowed.carried(), *IMAGE)}
-    kept |= borrowed.closure(borrowed.THERE) - borrowed.closure(borrowed.LACKING)
-    refused = [
-        module
-        for module, owners in packages_distributions().items()
-        if not {one.lower().replace("_", "-") for one in owners} & kept
-    ]
-    script = f"""
-import importlib, importlib.machinery, pkgutil, sys
-refused = set({refused!r}) - {{"cde"}}
-
-class Some(importlib.machinery.PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if name.partition(".")[0] not in refused:
-            return super().find_spec(name, path, target)
-
-sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Some
-import bm25s, cde, faiss, ipykernel, jupytext, papermill, pytrec_eval
-failed = {{}}
-for module in pkgutil.walk_packages(cde.__path__, "cde."):
-    try:
-        importlib.import_module(module.name)
-    except ModuleNotFoundError as error:
-        failed[module.name] = error.name.partition(".")[0]
-print(failed)
-"""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        cwd=ROOT,
-    )
-    assert not done.returncode, done.stderr
-    failed = ast.literal_eval(done.stdout)
-    assert "mteb" in refused and set(failed.values()) <= {"mteb", "datasets", "sphinx"}, failed
-    chapters = [*ROOT.glob("notebooks/results/*.py"), *ROOT.glob("notebooks/clustering/*.py")]
-    assert len(chapters) > 15
-    for module in failed:
-        package, _, name = module.rpartition(".")
-        imported = re.compile(rf"from {package} import .*\b{name}\b|(from|import) {module}\b")
-        needing = [path.stem for path in chapters if imported.search(path.read_text())]
-        assert not needing, (module, needing)
 
 
 def test_collections_have_their_names_where_nothing_is_installed(tmp_path: Path) -> None:

@@ -18,9 +18,6 @@ from cde.intervals import Interval, mean_interval, paired_test, run_interval, sm
 VALUES = st.lists(st.floats(-100, 100), min_size=2, max_size=12)
 
 
-# --- means
-
-
 @given(VALUES)
 def test_the_estimate_is_the_mean_and_lies_within_its_interval(values: list[float]) -> None:
     interval = mean_interval(values)
@@ -56,16 +53,11 @@ def test_equal_values_have_an_interval_of_no_width() -> None:
 
 
 def test_intervals_of_a_mean_cover_the_truth_about_as_often_as_they_say() -> None:
-    """300 samples of 40: nominally 95 %; the percentile bootstrap is a little short of it on skewed
-    values.
-    """
+    """300 samples of 40: nominally 95 %, a little less on skewed values."""
     generator = np.random.default_rng(5)
     intervals = [mean_interval(generator.exponential(size=40), seed) for seed in range(300)]
     covered = np.mean([interval.low <= 1.0 <= interval.high for interval in intervals])
     assert 0.89 <= covered <= 0.985
-
-
-# --- the paired test
 
 
 def test_identical_systems_differ_with_p_1() -> None:
@@ -108,9 +100,6 @@ def test_systems_that_do_not_differ_are_called_different_as_often_as_the_level_s
     generator = np.random.default_rng(7)
     p_values = [paired_test(*generator.normal(size=(2, 12))).p_value for _ in range(120)]
     assert abs(np.mean(np.array(p_values) <= 0.05) - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 120)
-
-
-# --- what is refused, and what is shown
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,8 @@ CORPUS = st.lists(DOCUMENT, min_size=1, max_size=7)
 QUERY = st.lists(st.sampled_from([*WORDS, "zebra"]), min_size=1, max_size=4).map(" ".join)
 
 
-# --- BM25
-
-
 def bm25_by_definition(corpus: list[str], query: str, k1: float, b: float) -> dict[int, float]:
-    """The formula of `BM25`, with Lucene's IDF, ln(1 + (N − df + 0.5)/(df + 0.5)); repeated words
-    count again.
-    """
+    """With Lucene's IDF, ln(1 + (N − df + 0.5)/(df + 0.5)); repeated words count again."""
     texts = [text.split() for text in corpus]
     mean = sum(map(len, texts)) / len(texts)
     scores = {}
@@ -81,19 +76,11 @@ def test_where_there_is_no_word_in_common_nothing_is_found() -> None:
 
 
 def test_ranking_a_set_searches_its_own_corpus_by_id_with_the_rankers_settings() -> None:
-    toy = RetrievalSet(
-        ["x", "y"],
-        ["red boats", "green green house"],
-        ["q", "r"],
-        ["green", "zebra"],
-        {"q": {"y": 1}},
-    )
+    texts, asked = ["red boats", "green green house"], ["green", "zebra"]
+    toy = RetrievalSet(["x", "y"], texts, ["q", "r"], asked, {"q": {"y": 1}})
     (scores,) = BM25(toy.documents, k1=2.0, b=0.1).search(["green"])
     assert BM25(k1=2.0, b=0.1).rank(toy) == {"q": {"y": scores[1]}, "r": {}}
     assert BM25(["another corpus"], k1=2.0, b=0.1).rank(toy) == {"q": {"y": scores[1]}, "r": {}}
-
-
-# --- writing without spaces
 
 
 JAPANESE = [
@@ -148,9 +135,6 @@ def test_words_between_such_runs_stay_words() -> None:
     corpus = ["Python入門 第2版", "機械学習 with boats", "料理"]
     ranker = BM25(corpus)
     assert [list(scores) for scores in ranker.search(["python", "boat", "学習"])] == [[0], [1], [1]]
-
-
-# --- Unicode, and queries without an ordinary word
 
 
 @pytest.mark.parametrize(

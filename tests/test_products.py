@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 import cde
 from cde import products
 from cde.corpus.encoders import record_of
-from cde.data import RetrievalSet
 from cde.models import BiEncoder, ContextualEncoder
 from cde.models.contextual import fingerprint
 from cde.products import Bfloat16Weight, multiplying
-from cde.retrieval.ranking import rank, score_queries
 from cde.surrogate import Surrogate
 
 Vectors = NDArray[np.float32]
@@ -109,9 +107,6 @@ def test_states_that_change_between_two_layers_are_rounded_again() -> None:
             assert torch.equal(change(how), expected), how
 
 
-# --- embeddings
-
-
 @pytest.mark.parametrize("attention", ["full", "cached"])
 def test_both_stages_of_a_contextual_encoder_take_bfloat16(
     attention: str, texts: list[str]
@@ -136,20 +131,6 @@ def test_both_stages_of_a_contextual_encoder_take_bfloat16(
     again = model.with_context(corpus).encode_documents(some)
     np.testing.assert_array_equal(again, expected)
     assert np.abs(bound.encode_documents(some) - expected).max() < 1e-5
-
-
-@pytest.mark.slow
-def test_rankings_agree() -> None:
-    """NDCG@10 over a small corpus of one package is the same within half a point."""
-    pairs = cde.load_pairs("pydocs/networkx").sample(250, seed=3)
-    judged = {name: {name: 1} for name in pairs.ids}
-    collection = RetrievalSet(pairs.ids, pairs.documents, pairs.ids, pairs.queries, judged)
-    scores = [
-        score_queries(rank(minilm(word, max_tokens=32), collection), collection)["ndcg@10"]
-        for word in WORDS
-    ]
-    assert abs(100 * (scores[1] - scores[0]).mean()) < 0.5
-    assert (scores[1] - scores[0]).abs().max() > 0
 
 
 def test_a_weight_that_changes_is_rounded_again(texts: list[str]) -> None:

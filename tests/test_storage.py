@@ -32,9 +32,7 @@ def test_hashes_agree_exactly_when_the_sequences_of_parts_do(
 
 
 def test_hash_is_blake2b_over_parts_with_their_lengths() -> None:
-    """Computed here by definition, of text as of its bytes: fingerprints on old pages stay comparable
-    with new ones.
-    """
+    """By definition: fingerprints on old pages stay comparable with new ones."""
     expected = hashlib.blake2b(
         b"\x02" + bytes(7) + b"ab" + b"\x02" + bytes(7) + "é".encode()
     ).hexdigest()

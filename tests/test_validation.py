@@ -15,7 +15,7 @@ from tiny_encoders import bi_encoder
 import cde
 from cde.models import BiEncoderConfig, ContextualConfig
 from cde.training import build_model
-from cde.validation import checked_texts, declared, unknown
+from cde.validation import checked_texts
 
 
 @pytest.mark.parametrize(
@@ -25,24 +25,6 @@ from cde.validation import checked_texts, declared, unknown
 )
 def test_texts_may_come_in_anything_that_has_an_order(texts: Any) -> None:
     assert checked_texts(texts) == ["a", "b"]
-
-
-@pytest.mark.parametrize(
-    "door",
-    [
-        cde.Index.from_folder,
-        cde.Index.load,
-        cde.Index(["a"], encoder=cde.BM25()).save,
-        cde.BiEncoder.from_pretrained,
-        cde.ContextualEncoder.from_pretrained,
-        cde.Surrogate,
-    ],
-    ids=lambda door: door.__qualname__,
-)
-def test_what_is_no_path_is_refused_at_once(door: Callable[[Any], object]) -> None:
-    for given in (None, 3, ["a"]):
-        with pytest.raises(TypeError, match="(folder|model) must be a path; it is "):
-            door(given)
 
 
 @pytest.mark.parametrize(
@@ -79,18 +61,6 @@ def test_a_file_s_bare_name_is_answered_with_how_to_say_it(tmp_path: Any) -> Non
     path.write_text('{"query": "a", "document": "b"}\n')
     with pytest.raises(ValueError, match=f"say folder:{path}"):
         cde.load_pairs(str(path))
-
-
-def test_a_declared_class_is_frozen_and_knows_its_names() -> None:
-    @declared
-    class Box:
-        width: int = 3
-
-    with pytest.raises(ValueError, match=r"there is no setting widht \(width\?\)"):
-        Box(widht=4)  # type: ignore[call-arg]
-    with pytest.raises(AttributeError):
-        Box().width = 5  # type: ignore[misc]
-    assert unknown(["zzz"], ["width"]) == "there is no setting zzz; known are width"
 
 
 LONG = "x" * 300_000

@@ -1,6 +1,4 @@
-"""Small encoders that read texts: random weights, three families, and a tokenizer that spells words
-out.
-"""
+"""Small encoders that read texts: random weights, three families, a tokenizer of letters."""
 
 from __future__ import annotations
 
@@ -26,63 +24,34 @@ Vectors = NDArray[np.float32]
 
 #: settings of a training of a second
 BRIEF: dict[str, Any] = {
-    "batches": "random",
-    "filter_epsilon": None,
-    "batch_size": 8,
-    "steps": 4,
-    "warmup_steps": 1,
-    "query_tokens": 8,
-    "document_tokens": 12,
-    "precision": "float32",
-    "checkpoint_every": 2,
-}
+    "batches": "random", "filter_epsilon": None, "batch_size": 8, "steps": 4, "warmup_steps": 1,
+    "query_tokens": 8, "document_tokens": 12, "precision": "float32", "checkpoint_every": 2,
+}  # fmt: skip
 _SHARED = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 128,
-    "pad_token_id": 0,
-}
+    "vocab_size": 64, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2,
+    "intermediate_size": 64, "max_position_embeddings": 128, "pad_token_id": 0,
+}  # fmt: skip
 BACKBONES: dict[str, dict[str, Any]] = {
     "bert": {**_SHARED, "model_type": "bert"},
     "nomic_bert": {**_SHARED, "model_type": "nomic_bert"},
-    "modernbert": {
-        **_SHARED,
-        "model_type": "modernbert",
-        "num_hidden_layers": 4,
-        "intermediate_size": 48,
-        "local_attention": 8,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "cls_token_id": 1,
-        "sep_token_id": 2,
-    },
+    "modernbert": _SHARED
+    | {"model_type": "modernbert", "num_hidden_layers": 4, "intermediate_size": 48}
+    | {"local_attention": 8, "bos_token_id": 1, "eos_token_id": 2}
+    | {"cls_token_id": 1, "sep_token_id": 2},
 }
 
 CORPUS = [
-    "boats and ships",
-    "harbours of norway",
-    "knots for sailors",
-    "tides",
-    "a red sail at night",
-    "ropes",
-    "the sea",
-]
+    "boats and ships", "harbours of norway", "knots for sailors", "tides", "a red sail at night",
+    "ropes", "the sea",
+]  # fmt: skip
 TEXTS = [
-    "red boats",
-    "scarlet ships and many other things in the harbour",
-    "x",
-    "sail",
+    "red boats", "scarlet ships and many other things in the harbour", "x", "sail",
     "boats boats boats boats",
-]
+]  # fmt: skip
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """[CLS] and [SEP] around a token for each letter; those at the start of a word are other
-    tokens.
-    """
+    """A token for each letter between [CLS] and [SEP]; others at the start of a word."""
     marks = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", ":"]
     vocabulary = [*marks, *ascii_lowercase, *(f"##{letter}" for letter in ascii_lowercase)]
     rust = Tokenizer(
@@ -98,9 +67,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def spread(model: torch.nn.Module, seed: int = 0) -> None:
-    """Larger random weights than those of a fresh model, under which texts and contexts differ
-    visibly.
-    """
+    """Larger random weights, under which texts and contexts differ visibly."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -123,10 +90,7 @@ def backbone_folder(folder: Path, family: str, seed: int = 0) -> Path:
 
 
 def small_minilm(folder: Path) -> Path:
-    """A folder with MiniLM's tokenizer and a small BERT of random weights over its words, for what
-    has to do with words and not with what a model has learned: it is trained and kept in a
-    twelfth of the time.
-    """
+    """MiniLM's tokenizer and a small BERT of random weights: trained in a twelfth of the time."""
     words = load_tokenizer("minilm")
     shape = {**BACKBONES["bert"], "vocab_size": len(words)}
     model: PreTrainedModel = AutoModel.from_config(AutoConfig.for_model(**shape))
@@ -194,9 +158,7 @@ def unit(vectors: Tensor) -> Vectors:
 
 
 def one_by_one(model: Any, texts: list[str], forward: Any, prefix: str = "") -> Vectors:
-    """Unit vectors by `forward` of ids and mask, each text alone: nothing is padded, sorted or
-    shared.
-    """
+    """Unit vectors by `forward` of ids and mask, each text alone."""
     with torch.no_grad():
         ids = [torch.tensor([model.tokenizer(prefix + text)["input_ids"]]) for text in texts]
         return unit(torch.cat([forward(row, None) for row in ids]))

@@ -1,6 +1,4 @@
-"""Tiny contextual encoders of each family, with weights large enough that everything in them
-matters.
-"""
+"""Tiny contextual encoders of each family, with weights so large that everything matters."""
 
 from __future__ import annotations
 

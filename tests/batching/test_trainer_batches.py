@@ -1,6 +1,4 @@
-"""Clustered batches in the trainer of sentence-transformers: the same epochs as in `cde.train`, after
-an interruption and in several processes too.
-"""
+"""Clustered batches in the trainer of sentence-transformers are the epochs of `cde.train`."""
 
 from __future__ import annotations
 
@@ -61,15 +59,10 @@ def trainer_of(
     model = SentenceTransformer(str(minilm_folder()), device="cpu")
     model.max_seq_length = 8
     given: dict[str, Any] = {
-        "per_device_train_batch_size": SIZE,
-        "batch_sampler": batches,
-        "dataloader_drop_last": True,
-        "seed": SEED,
-        "report_to": "none",
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "save_strategy": "no",
-    }
+        "per_device_train_batch_size": SIZE, "batch_sampler": batches,
+        "dataloader_drop_last": True, "seed": SEED, "report_to": "none", "use_cpu": True,
+        "disable_tqdm": True, "save_strategy": "no",
+    }  # fmt: skip
     settings = SentenceTransformerTrainingArguments(str(folder), **(given | arguments))
     return SentenceTransformerTrainer(
         model, settings, train_dataset=rows, loss=MultipleNegativesRankingLoss(model)
@@ -82,12 +75,9 @@ def test_epochs_are_those_of_cde_s_own_training_and_go_on_after_an_interruption(
 ) -> None:
     assert len(set(pairs.documents)) == len(pairs)
     config = TrainConfig(
-        architecture="bi-encoder",
-        batch_size=SIZE,
-        cluster_size=SIZE,
-        filter_epsilon=None,
+        architecture="bi-encoder", batch_size=SIZE, cluster_size=SIZE, filter_epsilon=None,
         seed=SEED,
-    )
+    )  # fmt: skip
     sampler = Preparation(config, pairs, load_tokenizer("minilm"), ("", "")).sampler
     steps = [next(sampler).tolist() for _ in range(2 * sampler.batches_per_epoch)]
     whole = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 7}
@@ -139,18 +129,6 @@ def test_short_batches_are_kept_unless_dropped(rows: Dataset) -> None:
     dropped = list(cde.clustered_batches(seed=SEED)(rows, batch_size=SIZE, drop_last=True))
     assert {len(batch) for batch in dropped} == {SIZE}
     assert len(dropped) == 5
-
-
-def test_what_cannot_be_clustered_is_told(rows: Dataset) -> None:
-    make = cde.clustered_batches()
-    with pytest.raises(ValueError, match="one of documents, as texts; the dataset has the columns"):
-        make(rows.remove_columns("document").add_column("label", [0.0] * 44), batch_size=SIZE)
-    with pytest.raises(ValueError, match="45"):
-        cde.clustered_batches(domains=["a"] * 45)(rows, batch_size=SIZE)
-    with pytest.raises(ValueError, match="not one batch of 64"):
-        make(rows, batch_size=64, drop_last=True)
-    with pytest.raises(ValueError, match="cluster_size must be 1 or more; it is 0"):
-        cde.clustered_batches(cluster_size=0)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -0.1, 0.2])

@@ -1,6 +1,4 @@
-"""A contextual encoder in the trainer of sentence-transformers: the gradients are those of the whole
-graph, as in `cde.train`, and an interruption changes nothing.
-"""
+"""In the trainer of sentence-transformers a contextual encoder has the gradients of `cde.train`."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
 )
-from tiny_encoders import CORPUS, TEXTS, bi_encoder, contextual, load
+from tiny_encoders import CORPUS, TEXTS, contextual, load
 from torch import Tensor
 
 import cde
@@ -166,16 +164,10 @@ def trainer_of(
     model: SentenceTransformer, folder: Path, rows: Any, **given: Any
 ) -> SentenceTransformerTrainer:
     arguments: dict[str, Any] = {
-        "per_device_train_batch_size": 4,
-        "max_steps": 4,
-        "learning_rate": 1e-2,
-        "report_to": "none",
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "save_strategy": "steps",
-        "save_steps": 2,
-        **given,
-    }
+        "per_device_train_batch_size": 4, "max_steps": 4, "learning_rate": 1e-2,
+        "report_to": "none", "use_cpu": True, "disable_tqdm": True, "save_strategy": "steps",
+        "save_steps": 2, **given,
+    }  # fmt: skip
     return SentenceTransformerTrainer(
         model,
         SentenceTransformerTrainingArguments(str(folder), **arguments),
@@ -213,20 +205,3 @@ def test_training_goes_on_after_an_interruption_and_comes_back_as_an_encoder(
     }
     assert {name.partition(".")[0] for name in moved} == {"first_stage", "second_stage"}
     assert trained.with_context(CORPUS).encode_queries(TEXTS).shape == (5, 32)
-
-
-def test_what_has_no_context_to_read_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="SentenceTransformer holds no contextual encoder"):
-        cde.contextual_batches(saved(bi_encoder(), tmp_path / "bi"))
-    bound = saved(new_model().with_context(CORPUS), tmp_path / "bound")
-    with pytest.raises(ValueError, match="saved without its first stage"):
-        cde.contextual_batches(bound)
-    model = saved(new_model(), tmp_path / "both")
-    with pytest.raises(ValueError, match="size must be 1 or more"):
-        cde.contextual_batches(model, size=0)
-    with pytest.raises(ValueError, match="seed must be 0 or more; it is -1"):
-        cde.contextual_batches(model, seed=-1)
-    with pytest.raises(ValueError, match="tokens must be 2 or more; it is 0"):
-        cde.contextual_batches(model, tokens=0)
-    with pytest.raises(ValueError, match="a second column of text, and the dataset has query"):
-        cde.contextual_batches(model)([{"query": "a", "label": 1}])

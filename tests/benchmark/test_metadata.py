@@ -64,14 +64,6 @@ def test_published_checkpoints_have_mteb_s_entry_with_our_loader(name: str) -> N
     assert meta.experiment_kwargs == {"context": "own", "seed": 1, "prefixes": "of the task"}
 
 
-def test_what_holds_no_encoder_of_ours_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no encoder"):
-        model_meta(tmp_path)
-    bi_encoder().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="organization/model_name"):
-        model_meta(tmp_path, "tiny")
-
-
 class Heard:
     """In the place of the published model: it notes the texts of each context."""
 

@@ -333,27 +333,3 @@ def test_a_ranker_is_evaluated_where_there_is_something_to_rank() -> None:
     tasks = [task("DocstringSTS"), task("DocstringReranking")]
     assert evaluate_tasks(cde.BM25(), "bm25", tasks)["task"].tolist() == ["DocstringReranking"]
     assert not isinstance(BenchmarkRanker(cde.BM25(), "bm25"), mteb.models.EncoderProtocol)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: BenchmarkEncoder(contextual(), "x", context="elsewhere"), "elsewhere"),
-        (lambda: BenchmarkEncoder(contextual(), "x", context="none"), "takes own, null"),
-        (
-            lambda: StudiedEncoder(contextual(), "x", context="none"),
-            "takes own, other, random, null",
-        ),
-        (lambda: BenchmarkEncoder(bi_encoder(), "x", context="own"), "reads no corpus"),
-        (lambda: benchmark_model(cde.BM25(), "x", context="own"), "ranks without an encoder"),
-        (lambda: BenchmarkEncoder("minilm", "x"), "str cannot rank"),
-        (lambda: BenchmarkEncoder(contextual(), "x", seed=-1), "seed must be 0 or more; it is -1"),
-        (
-            lambda: BenchmarkEncoder(contextual(), "x", tasks=["NFCorpus"]),  # type: ignore[list-item]
-            "tasks: each must be a AbsTask; it is 'NFCorpus'",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused_with_what_does(make: Any, message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        make()

@@ -14,7 +14,7 @@ from cde.benchmark import draw, task_texts
 from cde.cli import main
 from cde_studies.benchmark.commands import scores_by_task
 from cde_studies.benchmark.evaluation import evaluate_tasks
-from cde_studies.benchmark.offline import get_tasks, labelled_files, offline_tasks
+from cde_studies.benchmark.offline import labelled_files, offline_tasks
 from cde_studies.benchmark.texts import (
     belonging_pairs,
     beside_candidates,
@@ -23,12 +23,6 @@ from cde_studies.benchmark.texts import (
     split_by_label,
 )
 from tests.tiny_encoders import bi_encoder
-
-
-def test_there_are_eight_tasks_of_five_types_or_more_without_a_network() -> None:
-    tasks = offline_tasks()
-    assert len({task.metadata.name for task in tasks}) >= 8
-    assert len({task.metadata.type for task in tasks}) >= 5
 
 
 @pytest.mark.parametrize("task", offline_tasks(share=0.06), ids=lambda t: t.metadata.name)
@@ -106,13 +100,6 @@ def test_scores_are_means_over_subsets_and_their_spread_is_over_draws() -> None:
     assert line["spread"] == pytest.approx(np.std([0.3, 0.5], ddof=1))
 
 
-def test_unknown_tasks_are_answered_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match="DocstringSTS"):
-        offline_tasks(["DocstringST"])
-    with pytest.raises(ValueError, match="NoSuchTaskAnywhere"):
-        get_tasks(["NoSuchTaskAnywhere"])
-
-
 def test_a_task_of_the_hub_says_that_it_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     task = mteb.get_task("STS12")
     monkeypatch.setattr(task, "load_data", lambda **_: (_ for _ in ()).throw(OSError("no route")))
@@ -135,22 +122,6 @@ def test_the_command_prints_scores_keeps_them_and_reads_them_back(
     assert main([*asked, "0.08", "--out", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == first
     assert files[0].read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--model", "minilmm"], "minilm"),
-        (["--draws", "0"], "--draws must be 1 or more"),
-        (["--model", "bm25", "--context", "own"], "ranks without an encoder"),
-        (["--tasks", "DocstringSTSS"], "DocstringSTS"),
-    ],
-)
-def test_the_command_refuses_what_it_cannot_do(
-    given: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["mteb", *given]) == 2
-    assert message in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not labelled_files(), reason="needs $CDE_DATA with labelled/")

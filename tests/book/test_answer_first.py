@@ -6,11 +6,8 @@ import re
 from types import SimpleNamespace
 
 import answer_first
-import nbformat
 import pytest
 from docutils import nodes
-
-from cde_book.pages import _tags
 
 PLACE = "<!-- the figure that shows the answer -->"
 
@@ -83,35 +80,8 @@ def test_figures_have_numbers_in_the_order_of_the_page() -> None:
     ]
 
 
-def test_parameters_stand_right_before_what_reruns_them() -> None:
-    text = ordered(page(figure(1)))
-    order = [text.index(part) for part in ("experiment", "parameters", "seed = 0", "run-it-again")]
-    assert order == sorted(order)
-
-
 def test_a_page_without_a_figure_and_a_page_that_is_no_chapter_keep_what_they_say() -> None:
     assert "the answer" in ordered(page()) and PLACE not in ordered(page())
     other = page(figure(1))
     before = other.astext()
     assert ordered(other, docname="book/intro") == before
-
-
-LONG = "\n".join(f"line_{number} = {number}" for number in range(13))
-
-
-@pytest.mark.parametrize(
-    ("source", "tags", "expected"),
-    [
-        ("x = 1", [], []),
-        (LONG, [], ["hide-input"]),
-        ("plots.show(drawing)", [], ["hide-input"]),
-        (LONG, ["remove-input"], ["remove-input"]),
-        ("seed: Seed = 0", ["parameters"], ["parameters", "hide-cell"]),
-        ("settings = page.settings(globals())", [], ["hide-cell"]),
-        ("page.answer('Yes.')", ["hide-cell"], ["hide-cell", "remove-cell"]),
-    ],
-)
-def test_code_is_folded_that_is_long_or_only_draws(
-    source: str, tags: list[str], expected: list[str]
-) -> None:
-    assert _tags(nbformat.v4.new_code_cell(source, metadata={"tags": tags})) == expected

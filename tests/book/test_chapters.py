@@ -1,6 +1,4 @@
-"""Chapters: their parameters are checked before anything runs, and every page has the book's
-skeleton.
-"""
+"""Chapters: parameters are checked before anything runs; every page has the book's skeleton."""
 
 from __future__ import annotations
 

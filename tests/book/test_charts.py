@@ -1,10 +1,7 @@
-"""A chart says in words what it draws: every series with its numbers, or how many there are and
-which are highest and lowest.
-"""
+"""A chart says in words what it draws: its series with their numbers, or how many there are."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -102,43 +99,6 @@ def test_numbers_are_told_as_they_are_drawn(values: Sequence[float]) -> None:
     assert {form(max(values)), form(min(values))} <= set(re.findall(r"-?[\d,]*\d(?:\.\d+)?", text))
 
 
-def test_intervals_and_what_the_paper_has_are_told() -> None:
-    with plots.figure() as (drawing, axis):
-        found = {"small": {"ours": interval(1), "plain": interval(2)}}
-        charts.forest(axis, found, "points", marks={"small": {"ours": 1.5}})
-        assert "small, ours 1.00 [0.00, 3.00] (the paper 1.50)" in description(drawing)
-        assert "small, plain 2.00 [1.00, 4.00]" in description(drawing)
-    with plots.figure() as (drawing, axis):
-        arms = {"small": {"": [1.0, 3.0]}}
-        known, marks = {"small": {"": interval(2)}}, {"small": {"": 2.5}}
-        charts.seed_dots(axis, arms, "points", intervals=known, marks=marks)
-        assert "small 2.00 [1.00, 4.00] (the paper 2.50)" in description(drawing)
-
-
-def test_a_line_tells_its_ends_and_where_it_is_highest() -> None:
-    with plots.figure() as (drawing, axis):
-        course = {8: interval(1), 16: interval(5), 32: interval(2)}
-        runs = pd.DataFrame({8: [0.0, 1.0], 16: [1.0, 2.0], 32: [4.0, 5.0]})
-        charts.curves(axis, {"course": course, "runs": runs, "empty": pd.Series({8: math.nan})})
-        charts.reference(axis, y=3, name="the bound")
-        axis.set(xlabel="size", ylabel="points")
-        text = description(drawing)
-    assert text.startswith("Lines; points over size: course 1.00 at 8 to 2.00 at 32")
-    assert "runs 0.50 at 8 to 4.50 at 32" in text and "empty" not in text
-    assert text.endswith("Lines: the bound 3.")
-
-
-def test_panels_that_measure_the_same_say_it_once_and_others_each() -> None:
-    with plots.figure(1, 2) as (drawing, axes):
-        for axis, title in zip(axes, ("left", "right"), strict=True):
-            lines(axis, {"a": 1.0, "b": 2.0})
-            axis.set_title(title)
-        assert description(drawing).count("points") == 1
-        axes[1].set_ylabel("seconds")
-        assert "left, points: a 1.00" in description(drawing)
-        assert "right, seconds: a 1.00" in description(drawing)
-
-
 def test_a_figure_without_words_of_its_own_takes_those_of_its_charts() -> None:
     values = dict(zip(NAMES, map(float, range(5)), strict=True))
     with plots.figure() as (drawing, axis):
@@ -147,14 +107,6 @@ def test_a_figure_without_words_of_its_own_takes_those_of_its_charts() -> None:
         assert markup.count(f'alt="{description(drawing)}"') == 2
         by_hand = "Something else, drawn by hand, in forty characters."
         assert f'alt="{by_hand}"' in plots.show(drawing, "A caption.", DATA, alt=by_hand).markup
-
-
-def test_a_name_that_is_longer_than_a_figure_leaves_the_others_in_it() -> None:
-    with plots.figure() as (drawing, axes):
-        charts.seed_dots(axes, {"w" * 300: {"": [1.0]}, "a name": {"": [2.0]}}, "score")
-        drawing.draw_without_rendering()
-        boxes = [one.get_window_extent() for one in axes.get_yticklabels()]
-    assert all(0 <= box.x0 < box.x1 <= drawing.bbox.width for box in boxes)
 
 
 def test_a_name_with_dollar_signs_is_drawn_as_it_is() -> None:

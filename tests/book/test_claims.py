@@ -163,17 +163,6 @@ def test_a_measurement_carries_the_gates_of_its_own_scale() -> None:
         claims.gate("open", 1.0, "nothing")
 
 
-def test_what_is_inconclusive_says_what_would_have_been_seen_beside_the_paper_s_effect() -> None:
-    name = "cde-table1-clustered-batches"
-    runs = Interval(-0.9, -3.0, 1.2, 3, "Student's t over runs")
-    made = Measurement(name, "", runs, gates=(Reading("above-floor", 0.9),))
-    decided = decide(ledger()[name], [made])
-    assert decided.verdict == "inconclusive"
-    assert decided.smallest == pytest.approx(2.76, abs=0.02)
-    said = claims.power_in_words(name, decided)
-    assert "a value 2.8 from the bound" in said and "the paper has 1.8" in said
-
-
 def test_facts_and_measurements_at_odds_have_no_p_value() -> None:
     rule = claim(above=0)
     assert decide(rule, [entry(1, 1)]).p is None

@@ -34,13 +34,6 @@ def test_a_line_has_the_crossed_interval_of_the_gains_whatever_the_scores() -> N
     assert moved["points"] == found["points"]
 
 
-def test_a_profile_without_an_arm_has_no_line_and_no_other_loses_its_own() -> None:
-    both, alone = sweep_of(np.ones((2, 2))), sweep_of(np.ones((2, 2)))
-    alone = Sweep(alone.rows.query("arm == 'b'"))
-    found = difference_table({"laptop": alone, "hours": both}, {"a − b": PAIR})
-    assert found["profile"].tolist() == ["hours"]
-
-
 def test_a_single_seed_has_a_mean_and_no_interval() -> None:
     one = sweep_of(np.array([[1.0, 2.0]]))
     line = difference_table({"laptop": one}, {"a − b": PAIR}).iloc[0]

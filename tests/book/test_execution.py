@@ -29,9 +29,7 @@ def digest(path: Path) -> str:
 
 @pytest.fixture
 def built(tmp_path: Path) -> Chapter:
-    """A chapter whose page has just been made of a notebook, a module, the lock, a folder of data
-    and a log.
-    """
+    """A chapter with a page just made of notebook, module, lock, data and log."""
     for name, text in {
         "notebooks/part/toy.py": "# %%\n1\n",
         "cde/lexical.py": "A = 1\n",
@@ -149,19 +147,6 @@ def test_a_machine_with_the_other_faiss_runs_chapters_too(monkeypatch: pytest.Mo
     """With faiss-gpu in place of faiss-cpu a run notes the versions that there are."""
     monkeypatch.setattr(provenance, "_LIBRARIES", ("torch", "a-faiss-that-is-not-here"))
     assert list(provenance.libraries()) == ["torch"]
-
-
-@pytest.mark.parametrize(
-    ("profile", "given", "threads"),
-    [("smoke", None, "1"), ("smoke", "4", "4"), ("laptop", None, None)],
-)
-def test_a_chapter_in_miniature_has_one_thread_unless_its_reader_gives_it_more(
-    monkeypatch: pytest.MonkeyPatch, profile: str, given: str | None, threads: str | None
-) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if given:
-        monkeypatch.setenv("OMP_NUM_THREADS", given)
-    assert execution._variables({"profile": profile}, {}).get("OMP_NUM_THREADS") == threads
 
 
 def test_a_page_is_stale_when_the_proof_of_its_record_no_longer_holds(

@@ -64,7 +64,3 @@ def test_the_words_of_a_page_stay_what_they_were() -> None:
     link_first_uses(after, {"query": "a", "document": "b", "corpus": "c"})
     assert after.astext() == before.astext()
     assert len(list(after.findall(nodes.reference))) == 3
-
-
-def test_a_term_with_a_qualifier_is_never_linked() -> None:
-    assert linked("The gate opens; gate (of a claim).", "gate (of a claim)") == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -67,11 +66,3 @@ def test_the_encoder_s_reading_comes_from_the_record_of_the_same_recipe_alone() 
 def test_bm25_is_scored_out_of_domain_alone() -> None:
     tests = [EvaluationSet("out", CORPUS, "out"), EvaluationSet("in", CORPUS, "in")]
     assert bm25_scores(tests).to_dict() == {"out": 100.0}
-
-
-def test_a_page_shows_the_gates_that_its_claims_name_and_no_others() -> None:
-    shown = of_recipe("false_negatives", recipe("laptop"), results(one=0.3), bm25=40.0).markup
-    assert "half as much as BM25" in shown
-    assert "null token" not in shown
-    assert set(passed()) == {"enough-updates", "null-trained", "reads-context", "above-floor"}
-    assert not np.isnan(account.gates["laptop", "above-floor"].value or np.nan)

@@ -1,6 +1,4 @@
-"""The landing page and the parts' opening pages: every claim is counted once, every chapter is
-named once, and nothing is said that this build does not support.
-"""
+"""The landing page counts every claim once, and says nothing that this build does not support."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
 from bs4 import BeautifulSoup
 
 from cde_book import landing
@@ -62,11 +59,6 @@ def test_the_chart_counts_every_claim_once_and_a_segment_leads_to_those_that_it_
     assert not left
 
 
-def test_larger_scales_come_first_and_no_evidence_last() -> None:
-    scales = [bar.scale for bar in landing.bars(ENTRIES) if bar.paper == "cde"]
-    assert scales == ["hours", "laptop", "a scale of nobody", ""]
-
-
 class TestHighlights:
     every = landing.read_list(BOOK / "highlights.yml")
 
@@ -89,12 +81,6 @@ class TestHighlights:
                 for one, entry in zip(results, self.every, strict=True):
                     answer = f"The answer of {entry['chapter']}."
                     assert one.sentence == (answer if claim in entry["when"] else entry["sentence"])
-
-    def test_a_highlight_of_nothing_is_an_error(self, tmp_path: Path) -> None:
-        path = tmp_path / "highlights.yml"
-        path.write_text("- {chapter: table1, when: {no-such-claim: holds}, sentence: So it is.}")
-        with pytest.raises(KeyError, match="no-such-claim"):
-            landing.highlights(path, SHOWN, ENTRIES)
 
 
 def test_an_opening_page_names_each_of_its_chapters_once() -> None:
@@ -129,27 +115,3 @@ def test_no_sentence_by_hand_has_a_number_or_a_verdict() -> None:
     texts += [one["finding"] for one in landing.read_list(BOOK / "findings.yml")]
     verdicts = r"\b(inconclusive|contradicted|holds in part|not tested)\b"
     assert [text for text in texts if re.search(rf"\d|{verdicts}", text)] == []
-
-
-def test_what_was_learned_leads_to_chapters_and_claims() -> None:
-    results = landing.findings(BOOK / "findings.yml", SHOWN, ENTRIES)
-    for entry in landing.read_list(BOOK / "findings.yml"):
-        assert results.count(entry["finding"]) == 1
-        assert f"/{entry['chapter']}`" in results
-        for claim in entry["claims"]:
-            assert f'href="generated/claims.html#{claim}"' in results
-
-
-@pytest.mark.parametrize(
-    ("answer", "sentence"),
-    [
-        ("**Clusters help: holds. And so on.** More.", "Clusters help: holds."),
-        ("**Not tested** (see Fig. 6, Eq. 2). More.", "Not tested (see Fig. 6, Eq. 2)."),
-        ("It is 0.5 [0.1, 0.9] points. `x` is more.", "It is 0.5 [0.1, 0.9] points."),
-        ("One\nsentence that is all.", "One sentence that is all."),
-        ("Read {doc}`the table <../results/table1>`.", "Read ../results/table1."),
-        ("Does it? No.", "Does it?"),
-    ],
-)
-def test_the_first_sentence_of_an_answer(answer: str, sentence: str) -> None:
-    assert landing.first_sentence(answer) == sentence

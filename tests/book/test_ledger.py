@@ -12,7 +12,7 @@ import pytest
 
 from cde.intervals import Interval
 from cde_book.chapters import chapters
-from cde_book.ledger import gates, ledger, read_ledger
+from cde_book.ledger import ledger, read_ledger
 from cde_book.simulation import attainable
 from cde_book.verdicts import Measurement
 from cde_studies.intervals import share_interval
@@ -121,11 +121,6 @@ def test_a_rule_that_was_fixed_after_a_look_says_what_was_changed() -> None:
     for claim in ledger().values():
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", claim.fixed["date"]), claim.id
         assert claim.fixed["order"] != "after" or len(claim.fixed["note"]) > 40, claim.id
-
-
-def test_gates_have_bounds_and_are_used() -> None:
-    used = {name for claim in ledger().values() for name in claim.gates}
-    assert used == set(gates())
 
 
 def test_prose_states_no_result_that_no_cell_computes(subtests: pytest.Subtests) -> None:

@@ -1,27 +1,24 @@
-"""The pages made from the ledger: each claim once, filters that fit, exhibits with our figures."""
+"""The page made from the ledger: each claim once; exhibits and intervals where they belong."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 from bs4 import BeautifulSoup, Tag
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cde.intervals import Interval
 from cde_book import ledger_pages
-from cde_book.chapters import chapters
 from cde_book.checkout import project_root
-from cde_book.ledger import PAPERS, SHORT, ledger
-from cde_book.ledger_pages import BY_CONSTRUCTION, Axis, axis, claims_page, judged, line, map_page
+from cde_book.ledger import SHORT, ledger
+from cde_book.ledger_pages import Axis, axis, claims_page, judged, line
 from cde_book.thumbnails import Figure
-from cde_book.verdicts import VERDICTS, Measurement, Reading, Role
+from cde_book.verdicts import Measurement, Reading, Role
 
 ROOT = project_root()
 NAMES = list(ledger())
@@ -79,68 +76,12 @@ def test_each_claim_stands_once_with_its_wording_its_anchor_and_its_verdict(
         assert row["data-scale"] == entry.verdict.scale
 
 
-def test_the_filters_have_the_values_of_the_ledger_and_count_them(page: BeautifulSoup) -> None:
-    for select in page.select("select[data-filter]"):
-        name = str(select["name"])
-        counted = Counter(str(row[f"data-{name}"]) for row in rows(page).values())
-        counted.pop("", None)
-        offered = {str(o["value"]): o.get_text() for o in select.select("option") if o["value"]}
-        expected = {*VERDICTS, BY_CONSTRUCTION} if name == "verdict" else set(counted)
-        assert set(offered) == expected, name
-        assert all(text.endswith(f" ({counted[value]})") for value, text in offered.items())
-    names = [str(select["name"]) for select in page.select("select[data-filter]")]
-    assert names == ["verdict", "paper", "part", "scale"]
-    assert {str(row["data-paper"]) for row in rows(page).values()} <= set(PAPERS)
-
-
-def test_measurements_are_folded_and_a_row_leads_to_the_section_of_the_verdict(
-    page: BeautifulSoup,
-) -> None:
-    row = rows(page)[SEVERAL]
-    details = row.select_one("details")
-    assert details is not None and not details.has_attr("open")
-    assert not row.select(".cde-forest") or details.select(".cde-forest")
-    (link,) = row.select(".chapter a")
-    assert link["href"] == "../executed/results/table1.html#verdict"
-    unmeasured = rows(page)[NAMES[0]].select(".chapter a")
-    assert all("#" not in str(one["href"]) for one in unmeasured)
-
-
-def test_the_map_leads_from_each_exhibit_to_a_chapter_that_exists() -> None:
-    figures = {
-        "batch_and_cluster_size": [
-            Figure("<svg/>", "<svg/>", "The figure that stands for it.", answers="CDE Fig. 3"),
-            Figure("<svg/>", "<svg/>", "The second one.", answers="CDE Figs. 2 and 10"),
-        ]
-    }
-    page = BeautifulSoup(map_page(figures, ROOT), "html.parser")
-    known = {f"{chapter.part}/{chapter.name}" for chapter in chapters()}
-    exhibits = yaml.safe_load((ROOT / "book" / "exhibits.yml").read_text(encoding="utf-8"))
-    cards = page.select(".cde-map > li")
-    assert len(cards) == len(exhibits)
-    for card, entry in zip(cards, exhibits, strict=True):
-        assert f"{entry['exhibit']} {entry['title']}" in " ".join(card.get_text().split())
-        leads = {str(a["href"]).removeprefix("../executed/")[: -len(".html")] for a in card("a")}
-        assert leads <= known
-        assert {place.split("/")[1] for place in leads} == {entry["chapter"]} - {None}
-        shown = [str(image["src"]).rpartition("/")[2] for image in card("img")]
-        name = entry["chapter"]
-        if name not in figures:
-            assert shown == []
-            continue
-        number = "-2" if entry["exhibit"] in ("Fig. 2", "Fig. 10") else ""
-        assert shown == [f"{name}{number}-light.svg", f"{name}{number}-dark.svg"]
-        assert all(image["loading"] == "lazy" and image["alt"] for image in card("img"))
-
-
 def test_short_names_of_papers_are_what_figures_name() -> None:
     assert Figure("", "", "", answers="Dwell Figs. 3 and 5").is_of(SHORT["dwell"], "Fig. 5")
     assert not Figure("", "", "", answers="CDE Fig. 15").is_of(SHORT["cde"], "Fig. 1")
     assert not Figure("", "", "", answers="CDE §4.2 and Fig. 1").is_of(SHORT["cde"], "Table 1")
     assert Figure("", "", "", answers="CDE Table 3 and §4.1").is_of(SHORT["cde"], "Table 3")
 
-
-# intervals drawn for a claim: equal values at equal places, nothing that decides cut off
 
 CLAIM = ledger()["cde-table1-clustered-batches"]  # above 0, and the paper has a value
 NEAR = next(claim for claim in ledger().values() if "near" in claim.expect)

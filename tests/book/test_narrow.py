@@ -1,6 +1,4 @@
-"""On a telephone the leading figure is whole and its letters are as large as before; and no page
-pays for that with a larger drawing.
-"""
+"""On a telephone the leading figure is whole and its letters are as large as before."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ import base64
 import io
 import re
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -20,7 +17,7 @@ from matplotlib.text import Text
 
 from cde.intervals import Interval
 from cde_book import charts, plots
-from cde_book.narrow import TALLEST, WIDTH, fit_legends, make_narrow
+from cde_book.narrow import WIDTH, make_narrow
 from cde_book.small_svg import as_address, of_address, small_svg
 
 LONG = "The linear reader, tempered, with the context of another manual"
@@ -86,33 +83,6 @@ def test_every_word_is_within_the_width_of_a_telephone_and_as_large_as_before(
         assert inside or not re.search("[a-z]", one.get_text()), one.get_text()
 
 
-def test_panels_of_a_row_stand_below_each_other_and_each_names_its_rows() -> None:
-    with mpl.rc_context(fname=plots._STYLE):
-        drawing = panels()
-        make_narrow(drawing, drawing.axes)
-        drawing.draw_without_rendering()
-    tops = [axis.bbox.y1 for axis in drawing.axes]
-    bottoms = [axis.bbox.y0 for axis in drawing.axes]
-    assert all(low > high for low, high in zip(bottoms, tops[1:], strict=False))
-    for axis in drawing.axes:
-        assert {"MiniLM, IDF pooling", "BM25"} <= {one.get_text() for one in axis.texts}
-
-
-def test_many_rows_stand_closer_so_that_the_figure_is_no_taller_than_a_screen() -> None:
-    ways = {f"the way number {place}": Interval(0, -1, 1, 5, "") for place in range(3)}
-    with plots.figure(5, 1, width=7, height=9) as (drawing, axes):
-        for axis in axes:
-            charts.forest(axis, ways, "points of NDCG@10" if axis is axes[-1] else "", 0)
-            axis.set_title("a question")
-    with mpl.rc_context(fname=plots._STYLE):
-        make_narrow(drawing, axes)
-        drawing.draw_without_rendering()
-    assert drawing.get_size_inches()[1] <= TALLEST
-    for axis in axes:
-        boxes = sorted((one.get_window_extent() for one in axis.texts), key=lambda box: box.y0)
-        assert all(low.y1 <= high.y0 for low, high in pairwise(boxes))
-
-
 def test_a_leading_figure_has_an_image_for_telephones_in_each_theme_and_no_other_has() -> None:
     leading = plots.show(forest(), "A caption.", DATA, lead=True).markup
     narrow = re.findall(r'<source media="[^"]*" srcset="(\S*)"', leading)
@@ -170,21 +140,3 @@ def test_words_keep_their_digits() -> None:
     assert small_svg('<svg><text x="1.23456">0.025</text></svg>') == (
         '<svg><text x="1.23">0.025</text></svg>'
     )
-
-
-@pytest.mark.parametrize("narrow", [False, True])
-def test_a_legend_lies_within_its_figure_and_not_on_the_curves(narrow: bool) -> None:
-    names = [f"the context of another manual, {place}" for place in range(3)]
-    with plots.figure(width=7) as (drawing, axis):
-        charts.curves(axis, {name: pd.Series({0.0: 1.0, 1.0: 0.0}) for name in names})
-        axis.set_title("a question")
-        axis.legend(loc="best", ncols=1 if narrow else 3)
-    with mpl.rc_context(fname=plots._STYLE):
-        make_narrow(drawing) if narrow else fit_legends(drawing)
-        drawing.draw_without_rendering()
-    legend = axis.get_legend()
-    assert legend is not None
-    box = legend.get_window_extent()
-    assert box.x0 >= -1 and box.x1 <= drawing.bbox.width + 1
-    if narrow:
-        assert axis.bbox.y1 <= box.y0 + 1 and box.y1 <= axis.title.get_window_extent().y0 + 1

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from cde_book import plots
-from cde_book.markup import with_minus
 from cde_book.small_svg import of_address
 
 ALT = "Line chart of one rising line from 3 to 4, with its axes named."
@@ -80,9 +79,7 @@ def contrast(first: str, second: str) -> float:
 
 @pytest.mark.parametrize(("background", "mapped"), [("#ffffff", False), ("#14181e", True)])
 def test_lines_and_text_stand_out_from_the_page(background: str, mapped: bool) -> None:
-    """WCAG: 3 to 1 for graphics, 4.5 to 1 for text (lines may be a little paler: they differ in
-    marker too).
-    """
+    """WCAG: 3 to 1 for graphics (lines differ in marker too), 4.5 to 1 for text."""
     for colour in plots.COLORS:
         assert contrast(plots._DARK[colour] if mapped else colour, background) > 2.8
     for colour in (plots.INK, plots.MUTED):
@@ -118,8 +115,3 @@ def test_no_text_of_a_saved_table_is_a_formula_to_a_spreadsheet(text: str) -> No
     named = pd.Series([1.0, 2.0], index=pd.Index([text, "b"], name=text), name="n").to_frame()
     lines = list(csv.reader(io.StringIO(saved(named).decode(), newline="")))
     assert lines == [[f"'{text}", "n"], [f"'{text}", "1.0"], ["b", "2.0"]]
-
-
-def test_a_number_below_zero_has_a_minus_sign_and_names_keep_their_hyphens() -> None:
-    told = "-0.4 [-1.2, 0.4] in all-MiniLM-L6-v2, 1e-06 of 2024-11-30, -p"
-    assert with_minus(told) == "−0.4 [−1.2, 0.4] in all-MiniLM-L6-v2, 1e-06 of 2024-11-30, -p"

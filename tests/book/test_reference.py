@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 import cde
-from cde_book.chapters import Chapter
-from cde_book.pages import write_pages
-from cde_book.reference import ROOMS, names_used, read_reference, reference_files, reference_pages
+from cde_book.reference import read_reference, reference_files, reference_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,43 +53,3 @@ def test_the_overview_has_the_names_of_cde_and_what_they_are(pages: dict[str, st
 def test_every_name_says_what_it_is() -> None:
     entries = [entry for some in read_reference().modules.values() for entry in some]
     assert [one.target for one in entries if not one.summary] == [], "a constant needs a '#:' above"
-
-
-def test_a_chapter_uses_what_it_imports_by_name_or_through_a_module(tmp_path: Path) -> None:
-    path = tmp_path / "toy.py"
-    path.write_text(
-        "import cde\nfrom cde_book import page\nfrom cde.batching.packing import BatchSampler as Sampler\n"
-        "from cde.batching import clustering\n"
-        "cde.load_pairs('pydocs')\npage.answer('cde.search')\nclustering.run_kmeans()\n"
-    )
-    used = {entry.path: entry.target for entry in names_used(Chapter(path))}
-    assert used == {
-        "cde.batching.packing.BatchSampler": "cde.batching.packing.BatchSampler",
-        "cde.batching.clustering.run_kmeans": "cde.batching.clustering.run_kmeans",
-        "cde.load_pairs": "cde.data.sources.load_pairs",
-    }
-
-
-def test_the_table_of_contents_has_a_page_for_each_room_in_order() -> None:
-    contents = (ROOT / "_toc.yml").read_text()
-    assert re.findall(r"file: book/generated/reference/(\w+)", contents) == list(
-        read_reference().rooms
-    )
-    assert set(read_reference().rooms) == set(ROOMS)
-
-
-def test_a_chapter_ends_with_links_to_its_code_if_the_book_has_a_reference(tmp_path: Path) -> None:
-    toy = tmp_path / "notebooks" / "toys" / "toy.py"
-    toy.parent.mkdir(parents=True)
-    toy.write_text("# %% [markdown]\n# # Toy\n\n# %%\nfrom cde.lexical import BM25\n")
-    (tmp_path / "book").mkdir()
-    (tmp_path / "book" / "exhibits.yml").write_text((ROOT / "book" / "exhibits.yml").read_text())
-    (tmp_path / "constraints.txt").write_text("")  # the lock, which a page of the book reads
-    page = tmp_path / "book" / "executed" / "toys" / "toy.ipynb"
-    link = r"../../generated/reference/lexical.html#cde.lexical.BM25"
-    (tmp_path / "_toc.yml").write_text("root: book/intro\n")
-    write_pages("smoke", tmp_path)
-    assert link not in page.read_text()
-    (tmp_path / "_toc.yml").write_text("chapters:\n  - file: book/generated/reference/lexical\n")
-    write_pages("smoke", tmp_path)
-    assert link in page.read_text()

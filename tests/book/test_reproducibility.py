@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from email.message import Message
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from cde_book import reproducibility
 from cde_book.chapters import Chapter, chapters
 from cde_book.checkout import project_root
 from cde_book.execution import Execution
-from cde_book.reproducibility import collections, licence, reproducibility_page
+from cde_book.reproducibility import collections, reproducibility_page
 from cde_studies.collections.pydocs import PACKAGES
 
 ROOT = project_root()
@@ -70,26 +69,3 @@ def test_every_package_of_the_default_data_has_a_version_and_a_licence(page: str
     rows = cells(page, 0)
     assert [name for name, *_ in rows] == list(PACKAGES)
     assert all(version[0].isdigit() and text != "none declared" for _, version, text, _ in rows)
-
-
-def test_every_committed_record_is_listed(page: str) -> None:
-    records = sorted((ROOT / "book" / "records").glob("*/*.json"))
-    listed = [name for name, *_ in cells(page, 1)]
-    assert listed == [f"{path.parent.name}/{path.stem}" for path in records]
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"License-Expression": "MIT", "License": "other"}, "MIT"),
-        ({"License": "BSD"}, "BSD"),
-        ({"License": "Copyright (c)\nand so on", "Classifier": "License :: OSI :: X"}, "X"),
-        ({"License": "long " * 100, "Classifier": "Topic :: Text"}, "none declared"),
-        ({}, "none declared"),
-    ],
-)
-def test_a_licence_is_a_name_and_never_a_whole_text(fields: dict[str, str], expected: str) -> None:
-    declared = Message()
-    for name, value in fields.items():
-        declared[name] = value
-    assert licence(declared) == expected  # type: ignore[arg-type]

@@ -8,11 +8,9 @@ import re
 import pytest
 
 from cde.intervals import Interval
-from cde_book import claims
 from cde_book.account import account
-from cde_book.claims import apart, badges, by_verdict, measure, shown
+from cde_book.claims import apart, badges, by_verdict, measure
 from cde_book.ledger import ledger
-from cde_book.run_mode import RunMode
 
 #: two claims that hold above zero and have no gates
 POSITIVE = [
@@ -54,11 +52,6 @@ def test_a_difference_is_said_from_its_interval(found: Interval | float, sentenc
     assert apart("A", found, "B", unit="points") == sentence
 
 
-def test_an_interval_in_words_has_the_digits_that_are_asked_for() -> None:
-    assert shown(Interval(0.84, -0.001, 1.5, 9, ""), 2) == "0.84 [0.00, 1.50]"
-    assert shown(-0.001, 2) == "0.00"
-
-
 def test_equal_verdicts_are_one_badge_and_none_is_forgotten(at_laptop: None) -> None:
     assert badges() == ""
     for claim, low in zip(POSITIVE[:3], (1, 1, -1), strict=True):
@@ -70,16 +63,3 @@ def test_equal_verdicts_are_one_badge_and_none_is_forgotten(at_laptop: None) -> 
         "inconclusive, at laptop",
     ]
     assert all(ledger()[claim].wording[:20] in markup for claim in POSITIVE[:3])
-
-
-def test_claims_of_a_chapter_that_measured_nothing_are_not_tested(
-    at_laptop: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mode = RunMode(chapter="notebooks/benchmark/mteb_tasks.py")
-    monkeypatch.setattr(claims, "this_run", lambda: mode)
-    own = [claim for claim in ledger().values() if claim.chapter == "mteb_tasks"]
-    markup = html.unescape(badges())
-    assert [" ".join(one.split()) for one in re.findall(r">([^<>]+)</a>", markup)] == [
-        f"not tested × {len(own)}" if len(own) > 1 else "not tested"
-    ]
-    assert all(claim.wording in markup for claim in own)

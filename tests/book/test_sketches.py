@@ -1,6 +1,4 @@
-"""The drawings: every token that sees another is drawn, and no other; what is masked is crossed out;
-rows of clusters are cut every batch.
-"""
+"""Every token that sees another is drawn, and no other; what is masked is crossed out."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import pandas as pd
 from matplotlib.colors import to_hex
 
 from cde_book.plots import figure
-from cde_book.sketches import CONTEXT, TEXT, attention_pairs, masked_scores, row_of_clusters
+from cde_book.sketches import CONTEXT, TEXT, attention_pairs, masked_scores
 
 
 def test_a_square_for_each_pair_that_sees_each_other_coloured_by_what_is_seen() -> None:
@@ -32,10 +30,3 @@ def test_what_is_masked_is_crossed_out_and_the_diagonal_is_framed() -> None:
     assert [cross.get_xdata()[0], cross.get_ydata()[0]] == [1, 0]
     framed = {one.get_xy() for one in axis.patches if to_hex(one.get_edgecolor()) == TEXT}
     assert framed == {(0, 0), (1, 1), (2, 2)}
-
-
-def test_a_row_of_clusters_is_cut_every_batch() -> None:
-    sizes = {"A": 3, "B": 5}
-    (axis,) = row_of_clusters(sizes, {"one way": "AB", "the other": "BA"}, batch=4).axes
-    assert [line.get_xdata()[0] for line in axis.lines] == [0, 4, 8] * 2
-    assert [text.get_text() for text in axis.texts] == ["A", "B", "B", "A"]

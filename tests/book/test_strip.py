@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from cde_book.chapters import chapters
 from cde_book.execution import Execution
 from cde_book.ledger import Claim, ledger
 from cde_book.ledger_pages import Judged
-from cde_book.strip import strip, trained_on, would_change
+from cde_book.strip import strip, would_change
 from cde_book.verdicts import Measurement, Reading, decide
 
 CROSSED = "random effects of 5 seeds and 9 collections"
@@ -57,12 +56,6 @@ def test_the_strip_tells_what_was_measured_on_what_and_the_verdict(tmp_path: Pat
     assert entry.claim.wording in lines[next(iter(lines))]
 
 
-def test_a_chapter_without_a_principal_claim_has_none(tmp_path: Path) -> None:
-    other = judged(claim(principal=False), 1, 2)
-    assert not strip([other], log(str(other.claim.chapter)), tmp_path)
-    assert not strip([judged(claim(), 1, 2)], log("another_chapter"), tmp_path)
-
-
 @pytest.mark.parametrize(
     ("rule", "bounds", "verdict", "said"),
     [
@@ -84,23 +77,3 @@ def test_a_closed_gate_is_what_has_to_change() -> None:
     entry = judged(claim(gates=("enough-updates",)), 1, 2, Reading("enough-updates", 10.0))
     assert entry.verdict.verdict == "not testable here"
     assert "a thousand steps or more" in would_change(entry)
-
-
-def test_the_model_is_told_where_the_records_of_the_scale_agree_on_it(tmp_path: Path) -> None:
-    def record(name: str, **settings: object) -> str:
-        path = tmp_path / "book" / "records" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"settings": settings}))
-        return str(path.relative_to(tmp_path))
-
-    recipe = {"start": "minilm", "layers": 2, "pairs": 100000, "data": "pairs/*"}
-    one, same = record("hours/a.json", **recipe), record("hours/b.json", **recipe, steps=3)
-    other = record("laptop/a.json", **{**recipe, "pairs": 6000})
-    used = log("x", one, same, other, record("hours/c.json", manuals=3))
-    told = "2 layers of MiniLM, trained on 100,000 pairs (public sources)"
-    assert trained_on(used, "hours", tmp_path) == told
-    assert "6,000" in trained_on(used, "laptop", tmp_path)
-    differing = log("x", one, record("hours/d.json", **{**recipe, "layers": 0}))
-    assert not trained_on(differing, "hours", tmp_path)
-    reader = log("x", record("day/a.json", **{**recipe, "layers": None, "trains": "reader"}))
-    assert trained_on(reader, "day", tmp_path).startswith("a reader for MiniLM, trained")

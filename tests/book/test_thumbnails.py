@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -12,7 +11,7 @@ import pandas as pd
 
 from cde_book.plots import figure, show
 from cde_book.small_svg import of_address
-from cde_book.thumbnails import FOLDER, Figure, figures_of, write_figures
+from cde_book.thumbnails import figures_of
 
 
 def drawn(title: str, alt: str, lead: bool = False) -> str:
@@ -45,13 +44,3 @@ def test_the_figure_is_the_notebook_s_own_in_both_themes_and_a_marked_one_goes_f
         assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
     assert found.light != found.dark
     assert found.size == (504, 259)
-
-
-def test_files_hold_what_the_figure_holds_and_no_other_stays(tmp_path: Path) -> None:
-    one, other = (Figure(light, "<svg b=''/>", FIRST) for light in ("<svg a='ä'/>", "<svg c=''/>"))
-    for chapters in ({"gone": [one], "kept": [one]}, {"kept": [other]}):
-        write_figures(chapters, tmp_path)
-        names = sorted(path.name for path in (tmp_path / FOLDER).iterdir())
-        assert names == [f"{name}-{theme}.svg" for name in chapters for theme in ("dark", "light")]
-        light = (tmp_path / FOLDER / "kept-light.svg").read_text(encoding="utf-8")
-        assert light == chapters["kept"][0].light

@@ -30,9 +30,7 @@ def test_bm25_scores_as_in_the_table_of_its_sources(name: str) -> None:
 
 
 def test_minilm_scores_as_published_on_scifact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within 0.003; 5,183 abstracts take minutes to embed, so they have to be in the cache, or
-    CDE_FULL=1 set.
-    """
+    """Within 0.003; embedding takes minutes: only from the cache, or with CDE_FULL=1."""
 
     def stop(self: Surrogate, texts: list[str], *_: Any) -> Any:
         pytest.skip(

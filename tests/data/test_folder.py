@@ -102,30 +102,17 @@ def test_texts_survive_whatever_characters_they_hold(
     assert load_retrieval(folder).queries == [text]
 
 
-def test_a_missing_folder_is_named_with_what_was_expected(tmp_path: Path) -> None:
-    with pytest.raises(
-        FileNotFoundError, match=r"no folder .*/nowhere: expected one in BEIR's layout"
-    ):
-        load_retrieval(tmp_path / "nowhere")
-
-
-def test_a_missing_corpus_says_which_files_there_are(tmp_path: Path, write_beir: WriteBeir) -> None:
-    folder = write_beir(tmp_path / "toy")
+def test_what_is_missing_is_told_with_what_there_is(tmp_path: Path, write_beir: WriteBeir) -> None:
+    folder = write_beir(tmp_path / "toy", qrels={"train": "q1\td1\t1\n", "dev": "q1\td1\t1\n"})
+    (folder / "qrels" / "exclude.tsv").write_text("q1\td2\n")  # a list of exclusions is no split
+    with pytest.raises(FileNotFoundError, match=r"has no qrels/test\.tsv; it has dev, train$"):
+        load_retrieval(folder)
     (folder / "corpus.jsonl").rename(folder / "documents.jsonl")
     with pytest.raises(
         FileNotFoundError, match=r"has no corpus\.jsonl or corpus\.jsonl\.gz"
     ) as caught:
-        load_retrieval(folder)
+        load_retrieval(folder, split="dev")
     assert "It has documents.jsonl, qrels, queries.jsonl" in str(caught.value)
-
-
-def test_a_missing_split_says_which_there_are_and_a_list_of_exclusions_is_none(
-    tmp_path: Path, write_beir: WriteBeir
-) -> None:
-    folder = write_beir(tmp_path / "toy", qrels={"train": "q1\td1\t1\n", "dev": "q1\td1\t1\n"})
-    (folder / "qrels" / "exclude.tsv").write_text("q1\td2\n")
-    with pytest.raises(FileNotFoundError, match=r"has no qrels/test\.tsv; it has dev, train$"):
-        load_retrieval(folder)
 
 
 @pytest.mark.parametrize("file", ["corpus", "queries"])

@@ -40,9 +40,6 @@ def pairs_of(rows: list[tuple[str, str, str]], name: str = "pairs") -> Pairs:
     return Pairs(*columns, ids=[f"{name}{i}" for i in range(len(rows))], name=name)
 
 
-# --- fingerprints
-
-
 @given(ROWS, ROWS)
 def test_pairs_have_one_fingerprint_exactly_when_texts_domains_and_order_agree(
     first: list[tuple[str, str, str]], second: list[tuple[str, str, str]]
@@ -67,14 +64,8 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_retrieval_set_has_another_fingerprint_after_a_change_of(change: str) -> None:
-    base = RetrievalSet(
-        ["d0", "d1", "d2"],
-        ["text d0", "text d1", "text d2"],
-        ["q1"],
-        ["what q1"],
-        {"q1": {"d1": 1}},
-        name="toy",
-    )
+    texts, qrels = ["text d0", "text d1", "text d2"], {"q1": {"d1": 1}}
+    base = RetrievalSet(["d0", "d1", "d2"], texts, ["q1"], ["what q1"], qrels, name="toy")
     assert replace(base, **CHANGES[change]).fingerprint != base.fingerprint
 
 
@@ -95,9 +86,6 @@ def test_it_counts_for_the_fingerprint_what_a_text_is_used_as() -> None:
     excluded = RetrievalSet(*toy, {}, {"q": frozenset({"0", "1"})})
     assert query.fingerprint != document.fingerprint
     assert judged.fingerprint != excluded.fingerprint
-
-
-# --- selections and samples
 
 
 @given(st.integers(0, 30), st.integers(0, 40), st.integers(0, 5))
@@ -159,9 +147,6 @@ def test_selecting_twice_selects_from_what_was_selected() -> None:
     assert len(pairs.select([])) == 0
 
 
-# --- retrieval sets
-
-
 @given(st.integers(0, 40), st.integers(1, 10), st.integers(0, 3))
 def test_shrinking_keeps_every_document_relevant_to_a_kept_query(
     documents: int, queries: int, seed: int
@@ -208,9 +193,6 @@ def test_pairs_as_a_retrieval_set_ask_each_query_for_its_own_document() -> None:
     assert (len(some.queries), len(some.documents)) == (2, 6)
 
 
-# --- what is refused
-
-
 def test_pairs_of_unequal_length_say_how_long_each_list_is() -> None:
     with pytest.raises(ValueError, match="same length; they have 2, 1, 1 and 3"):
         Pairs(["a", "b"], ["c"], ["x"], ["1", "2", "3"])
@@ -220,10 +202,7 @@ def test_pairs_want_two_lists_of_texts_and_say_so() -> None:
     rows = [("q", "d"), ("r", "e")]
     with pytest.raises(TypeError, match=r"Pairs\(queries, documents\); only one was given"):
         Pairs(rows)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"documents must be strings; item 0 is of type tuple"):
-        Pairs(["q", "r"], rows)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="queries must be a list of strings; one string was given"):
-        Pairs("q", "d")
+
     made = Pairs(*zip(*rows, strict=True), name="toy")
     assert list(made) == rows
     assert (made.domains, made.ids) == (["toy", "toy"], ["toy/0", "toy/1"])

@@ -69,13 +69,6 @@ def test_without_strength_nothing_changes_and_afterwards_neither(layers: int) ->
     np.testing.assert_array_equal(encoder.encode_documents(TEXTS), before)
 
 
-def test_an_error_inside_gives_the_encoder_its_attention_back() -> None:
-    encoder = BiEncoder.from_backbone("minilm", layers=1)
-    with pytest.raises(KeyError), calibrated(encoder, basket=4, strength=1.0):
-        raise KeyError
-    assert encoder.attention == {"implementation": "sdpa"}
-
-
 def test_a_chunk_of_long_vectors_counts_no_more_than_another() -> None:
     torch.manual_seed(0)
     hidden = torch.randn(2, 16, 8)

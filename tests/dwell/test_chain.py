@@ -15,7 +15,6 @@ from cde.batching.negatives import mine_hard_negatives
 from cde.data import Pairs
 from cde.models.encoder import load_tokenizer
 from cde.training import Trainer
-from cde_studies.dwell import chain as phases
 from cde_studies.dwell.chain import Phase, crop_pairs, shuffle_segments, train_phase
 from cde_studies.dwell.encoder_decoder import EncoderDecoder
 from cde_studies.dwell.recipe import dwell_recipe
@@ -28,12 +27,8 @@ PAIRS = Pairs(
     [text[:8] for text in TEXTS], TEXTS, ["x"] * 24, [str(number) for number in range(24)]
 )
 CONTRASTIVE = {
-    "batch_size": 8,
-    "steps": 2,
-    "query_tokens": 16,
-    "document_tokens": 32,
-    "learning_rate": 1e-3,
-}
+    "batch_size": 8, "steps": 2, "query_tokens": 16, "document_tokens": 32, "learning_rate": 1e-3,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -180,42 +175,12 @@ def test_the_chains_of_the_recipe_are_what_their_names_say() -> None:
         dwell_recipe("smoke", layers=2)
 
 
-def test_a_share_of_the_steps_is_of_every_stage_and_one_at_least() -> None:
-    whole, tenth = dwell_recipe("laptop"), dwell_recipe("laptop", share_of_steps=0.1)
-    for phase in ("restore", "crops", "tune"):
-        short = getattr(tenth, phase)
-        assert {**short, "steps": 10 * short["steps"]} == getattr(whole, phase)
-    assert dwell_recipe("smoke", share_of_steps=1e-9).restore["steps"] == 1
-    with pytest.raises(ValueError, match="share_of_steps must be above 0; it is 0"):
-        dwell_recipe("smoke", share_of_steps=0)
-
-
 def test_what_is_probed_was_never_trained_on() -> None:
     using = dwell_recipe("smoke")
     trained = {name.split(".")[0] for name in using.pairs.ids}
     probed = {name.split(".")[0] for name in using.passages.collection.document_ids}
     assert probed
     assert not trained & probed
-
-
-@pytest.mark.slow
-def test_what_is_cropped_is_what_the_stage_says(
-    private_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[list[str]] = []
-
-    def noted(texts: Any, *arguments: Any) -> Pairs:
-        asked.append(list(texts))
-        return crop_pairs(texts, *arguments)
-
-    monkeypatch.setattr(phases, "crop_pairs", noted)
-    pooled = []
-    for more in ({}, {"pooling": "mean"}):
-        crops = Phase("crops", {**CONTRASTIVE, "steps": 1, **more}, START)
-        folder = train_phase(crops, TEXTS, PAIRS, seed=3) / "model"
-        pooled.append(EncoderDecoder.from_pretrained(folder).config.pooling)
-    assert pooled == ["decoder", "mean"]
-    assert asked == [TEXTS, TEXTS]
 
 
 @pytest.mark.parametrize("profile", ["smoke", "laptop", "gpu"])

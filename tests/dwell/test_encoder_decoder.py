@@ -1,6 +1,4 @@
-"""The encoder–decoder is T5 where it should be, rotary where it says so, and sees a text the same
-in any batch.
-"""
+"""The encoder–decoder is T5, or rotary where it says so, and sees a text the same in any batch."""
 
 from __future__ import annotations
 
@@ -25,17 +23,9 @@ from cde_studies.dwell.encoder_decoder import (
 )
 
 SMALL = T5Config(
-    vocab_size=200,
-    d_model=32,
-    d_kv=8,
-    num_heads=4,
-    d_ff=64,
-    num_layers=2,
-    num_decoder_layers=2,
-    dropout_rate=0.0,
-    decoder_start_token_id=0,
-    pad_token_id=0,
-)
+    vocab_size=200, d_model=32, d_kv=8, num_heads=4, d_ff=64, num_layers=2, num_decoder_layers=2,
+    dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0,
+)  # fmt: skip
 
 
 def tiny(**settings: object) -> EncoderDecoder:
@@ -99,9 +89,7 @@ def test_with_relative_positions_it_is_t5() -> None:
 @pytest.mark.parametrize("pooling", ["decoder", "mean"])
 @pytest.mark.parametrize("trained", [4, 512])
 def test_a_text_is_embedded_alike_alone_and_beside_a_longer_one(pooling: str, trained: int) -> None:
-    """With trained=4, dynamic NTK is at work: a rotation by the batch's longest text would show
-    here.
-    """
+    """With trained=4, dynamic NTK would turn by the batch's longest text."""
     model = tiny(pooling=pooling, trained_tokens=trained)
     short, long = torch.tensor([[5, 6, 7, 8, 9]]), torch.arange(10, 21)[None]
     batch = torch.zeros(2, 11, dtype=torch.long)

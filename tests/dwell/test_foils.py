@@ -18,9 +18,7 @@ from cde_studies.dwell.passages import Passages
 
 @pytest.fixture(scope="module")
 def questions() -> Passages:
-    """Questions whose answering sentence shares three of their five words; its neighbour shares
-    two.
-    """
+    """The answering sentence shares three of a question's five words; its neighbour two."""
     words = [f"{a}{b}" for a in "bdfgklmnpr" for b in ("ab", "ed", "in", "ox", "um", "ale")]
     ids, documents, queries, spans, qrels = [], [], [], {}, {}
     for number in range(20):

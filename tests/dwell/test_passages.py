@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from biased_encoders import text_of
 
-from cde.data import RetrievalSet, is_available
+from cde.data import RetrievalSet
 from cde_studies.dwell.passages import (
     Passages,
     load_passages,
@@ -94,13 +94,10 @@ def test_a_sample_keeps_the_corpus_and_each_passage(pydocs: Passages) -> None:
 
 
 def test_every_query_is_placed_or_counted() -> None:
-    collection = RetrievalSet(
-        ["d1", "d2"],
-        ["one  two\nthree two", "four"],
-        ["a", "b", "c", "d", "e"],
-        ["?"] * 5,
-        {"a": {"d1": 1}, "b": {"d1": 1}, "c": {"d2": 1}, "d": {"d2": 1}, "e": {"d1": 1, "d2": 1}},
-    )
+    one, two = {"d1": 1}, {"d2": 1}
+    qrels = {"a": one, "b": one, "c": two, "d": two, "e": one | two}
+    texts = ["one  two\nthree two", "four"]
+    collection = RetrievalSet(["d1", "d2"], texts, list(qrels), ["?"] * 5, qrels)
     placed = match_passages(collection, {"a": "one two", "b": "two", "c": "five", "e": "four"})
     assert placed.spans == {"a": (0, 7)}
     assert text_of(placed, "a") == "one two"
@@ -178,17 +175,6 @@ def test_the_passage_of_an_answer_in_a_paragraph_is_its_sentence_without_the_tit
     assert placed.left_out == {"answer more than once, or not at its offset": 1}
 
 
-def test_passages_of_other_collections_are_refused_and_missing_positions_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ValueError, match=r"known for pydocs, beir/squad-dev"):
-        load_passages("beir/scifact")
-    monkeypatch.setenv("CDE_DATA", str(tmp_path))
-    write_set(tmp_path / "beir" / "squad-dev", {"d": "text"}, {"a": "d"})
-    with pytest.raises(FileNotFoundError, match=r"positions.tsv is not there"):
-        load_passages("beir/squad-dev")
-
-
 def test_passages_of_one_set_are_placed_in_the_documents_of_another(tmp_path: Path) -> None:
     # as MS MARCO has them: two sets that ask the same queries, one judged on documents, one on
     # passages
@@ -207,18 +193,3 @@ def test_passages_of_one_set_are_placed_in_the_documents_of_another(tmp_path: Pa
     write_set(tmp_path / "strangers", {"1": "text"}, {"x": "1"})
     with pytest.raises(ValueError, match=r"no query id in common"):
         load_passages(f"folder:{tmp_path}/documents", answers=f"folder:{tmp_path}/strangers")
-
-
-@pytest.mark.skipif(
-    not is_available("beir/squad-dev", "beir/covidqa-docs", "beir/covidqa-passages"),
-    reason="$CDE_DATA is not at hand",
-)
-@pytest.mark.parametrize(
-    ("name", "least"),
-    [("beir/squad-dev", 9000), ("beir/covidqa-docs", 1300), ("beir/covidqa-passages", 1100)],
-)
-def test_real_collections_place_most_of_their_queries(name: str, least: int) -> None:
-    placed = load_passages(name)
-    assert len(placed.spans) >= least
-    lengths = np.array([end - start for start, end in placed.spans.values()])
-    assert lengths.min() > 0

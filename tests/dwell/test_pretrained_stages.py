@@ -123,27 +123,6 @@ def test_an_episode_takes_the_documents_that_its_own_start_ranks_highest(
     np.testing.assert_array_equal(mined, mine_hard_negatives(*vectors, second.hard_negatives))
 
 
-def test_chains_are_what_their_names_say() -> None:
-    for name in stages.CHAINS:
-        said = [part for part in name.replace(" again", "").split(", ") if part != "start"]
-        assert list(dict.fromkeys(SMOKE.stages(name))) == said
-    assert SMOKE.stages("masked, crops, tuned again").count(TUNED) == SMOKE.episodes
-    with pytest.raises(ValueError, match="maskd"):
-        SMOKE.stages("maskd")
-    with pytest.raises(ValueError, match="querys"):
-        stages.pretrained_stages("smoke", querys=3)
-
-
-@pytest.mark.parametrize("profile", ["smoke", "laptop"])
-@pytest.mark.slow
-def test_no_stage_cuts_off_what_the_probes_read(profile: str) -> None:
-    recipe = stages.pretrained_stages(profile, documents=200, queries=50)
-    read = [*recipe.texts.pairs.documents, *recipe.orders["decline"]]
-    longest = max(len(row) for row in recipe.tokenizer(read)["input_ids"])
-    assert longest <= recipe.tune["document_tokens"]
-    assert longest / 2 < recipe.crops["query_tokens"]
-
-
 @dataclass(frozen=True)
 class Built(stages.PretrainedStages):
     """The chains' probe, of an encoder that reads the first words of a document alone."""

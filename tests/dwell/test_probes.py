@@ -243,18 +243,3 @@ def test_runs_are_the_document_in_order_and_of_about_one_length(
     longest_word = max(len(token_spans(word, TOKENIZER)[0]) for word in words)
     for run in runs:
         assert abs(len(run) - len(whole) / parts) <= longest_word + 1
-
-
-def test_what_cannot_be_cut_says_so() -> None:
-    with pytest.raises(ValueError, match="a fast tokenizer is needed"):
-        token_spans("a", object())
-    with pytest.raises(ValueError, match="no text can be cut"):
-        substring_similarity(Bag(TOKENIZER, ALL[0]), ["short"], TOKENIZER)
-
-
-def test_documents_longer_than_an_encoder_reads_are_counted() -> None:
-    texts = PASSAGES.collection.documents
-    similarity = substring_similarity(
-        Bag(TOKENIZER, ALL[0]), [*texts, " ".join(["a"] * 500)], TOKENIZER, longest=200
-    )
-    assert similarity.left_out == {"more than 200 tokens": 1}

@@ -152,15 +152,8 @@ def test_a_long_text_is_seen_as_often_at_its_end_as_at_its_beginning(
         return make(stretch, *rest)
 
     monkeypatch.setattr(span_corruption, "corrupt", noted)
-    pretrain(
-        model,
-        [" ".join(words)] * 8,
-        tmp_path,
-        steps=40,
-        batch_size=8,
-        tokens=16,
-        learning_rate=1e-9,
-    )
+    settings = {"steps": 40, "batch_size": 8, "tokens": 16, "learning_rate": 1e-9}
+    pretrain(model, [" ".join(words)] * 8, tmp_path, **settings)
     assert seen[:4].mean() == pytest.approx(seen[-4:].mean(), rel=0.35)
     assert seen[-1] > 0
 

@@ -1,13 +1,9 @@
-"""An experimenter's journey, from a chapter to a compared rerun, by `cde` and by plain papermill:
-part of `make journeys`.
+"""An experimenter's journey, from a chapter to a compared rerun: part of `make journeys`.
 
-One quick chapter is looked up, run at `smoke` with two seeds, and compared. papermill then runs the
-notebook that a reader downloads, with the second seed: it has to tell of its own run, and to measure
-what `cde run` measured with that seed. What a misspelt parameter and a rehearsal do is in
-tests/book/test_command.py.
+One quick chapter is run at `smoke` with two seeds, and compared. papermill then runs the notebook
+that a reader downloads: it must tell of its own run, and measure what `cde run` measured.
 
-Cost: a minute and a half, for three runs of the chapter and four short commands. Nothing is written
-but below a temporary folder and `$CDE_CACHE`.
+Cost: a minute and a half. Nothing is written but below a temporary folder and `$CDE_CACHE`.
 """
 
 from __future__ import annotations
@@ -60,9 +56,7 @@ def compare(folder: Path, one: str, other: str, seeds: tuple[int, int]) -> None:
 
 
 def downloadable(folder: Path) -> Path:
-    """The notebook that the built book offers, if it has one of the chapter as it is now; else the
-    one that `cde run` has made.
-    """
+    """The notebook that the built book offers, if it is of the chapter as it is now; else `a`."""
     chapter, book = find_chapter(QUICK), ROOT / "book"
     page = book / "_build" / "html" / "_sources" / "book" / "executed" / chapter.part
     offered, built = page / f"{QUICK}.ipynb", book / "executed" / "profile"

@@ -1,12 +1,8 @@
-"""A reader's journey, from `git clone` to the landing page and what stands behind it: part of
-`make journeys`, after `make book PROFILE=smoke`.
+"""A reader's journey, from `git clone` to the landing page: part of `make journeys`.
 
-The clone gets a commit of its own and the executed pages of this checkout, but for one quick
-chapter. `make book` in the clone runs that chapter and whatever its rules of freshness find stale,
-with this virtual environment and this cache; a page that names the clone's commit shows that the
-clone's files are what ran. The book that results is then read: each page of the table of contents,
-each link, each chapter's answer, figure, provenance and notebook, the claims, and the answers to
-eight questions (`questions.yml`).
+It comes after `make book PROFILE=smoke`. The clone takes over the executed pages of this checkout,
+but for one quick chapter, and makes the book. Each page and link is read, each chapter's answer,
+figure, provenance and notebook, the claims, and the answers to eight questions (`questions.yml`).
 
 Cost: two minutes where the book is built and nothing is stale; else the stale chapters' time too.
 """
@@ -170,9 +166,7 @@ def landing_page(pages: Pages, html: Path) -> Path:
 
 
 def reached(pages: Pages, start: Path, part: str = "html") -> dict[Path, int]:
-    """The pages that a reader comes to, from one of them, by links in a part of each page alone,
-    with the number of clicks.
-    """
+    """The pages that links in a part of each page lead to, with the number of clicks."""
     seen, ahead = dict[Path, int](), {start}
     for clicks in range(len(pages)):
         ahead = {page for page in ahead if page in pages and page not in seen}
@@ -226,9 +220,7 @@ def facts_of(soup: BeautifulSoup) -> dict[str, str]:
 
 
 def answer_problems(name: str, soup: BeautifulSoup, notebook: Any) -> Iterator[str]:
-    """What is wrong with the answer, which stands below the title with its verdicts, and with the
-    figure below it.
-    """
+    """What is wrong with the answer below the title, and with the figure below it."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     made = [
         str(output.data["text/markdown"])

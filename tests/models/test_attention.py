@@ -103,9 +103,7 @@ def test_cached_attention_is_one_masked_pass_forward_and_backward(
 def test_without_a_context_the_second_stage_is_transformers_own_model(
     family: str, attention: str, text: list[int]
 ) -> None:
-    """And the first stage always is; for ModernBERT windows and both bases of the rotation
-    included.
-    """
+    """And the first stage always is; windows and both bases of the rotation included."""
     model = shared_model(family, attention, output_projection=False, first_stage_mlp=False)
     ids = torch.tensor([text])
     for stage, embeddings in (
@@ -125,9 +123,7 @@ def test_without_a_context_the_second_stage_is_transformers_own_model(
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_context_enters_as_embeddings_would_enter_transformers_own_model(family: str) -> None:
-    """Before the embedding norm, at position 0 (rotary) or without one (learned); ModernBERT with a
-    wide window.
-    """
+    """Before the embedding norm, at position 0 (rotary) or without one (learned)."""
     wide = (
         {"second_backbone": {**BACKBONES[family], "local_attention": 60}}
         if family == "modernbert"

@@ -1,6 +1,4 @@
-"""The contextual encoder from texts to vectors: which documents are its context, and what is kept
-of it on disk.
-"""
+"""From texts to vectors: which documents are the context, and what is kept of it on disk."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ def rows_of(encoder: CorpusEncoder, corpus: list[str]) -> list[int]:
 def test_the_draw_is_without_replacement_and_of_the_size_asked_for(
     count: int, size: int, seed: int, fill: str | None
 ) -> None:
-    """From texts and from vectors alike; documents are repeated only once all that were asked for
-    are there.
-    """
+    """From texts and vectors alike; nothing is repeated before all that was asked for is there."""
     texts = [f"text {i}" for i in range(count)]
     config = ContextualConfig(context_size=30)
     with warnings.catch_warnings():
@@ -102,9 +98,7 @@ def test_the_same_seed_draws_the_same_and_another_seed_another() -> None:
 def test_the_context_of_texts_is_their_first_stage_vectors(
     family: str, settings: dict[str, Any]
 ) -> None:
-    """In the order of the corpus, with the prefix of documents, not normalised; and vectors do as
-    well as texts.
-    """
+    """In the corpus's order, with the prefix, not normalised; vectors do as well as texts."""
     model = contextual(family, **settings, **PREFIXES)
     vectors = model.embed_context(CORPUS)
     with torch.no_grad():
@@ -233,8 +227,6 @@ def test_a_context_that_is_varied_or_filled_up_on_purpose_does_not_warn() -> Non
     ("context", "options", "kind", "message"),
     [
         ([], {}, ValueError, r"the context is empty; with_context\(None\) embeds without a corpus"),
-        (CORPUS, {"size": 0}, ValueError, "size must be 1 or more; it is 0"),
-        (CORPUS, {"fill": "zeros"}, ValueError, "fill must be 'shorter', 'null' or 'repeat'; it"),
         ("tides", {}, TypeError, "one string was given: put it in a list"),
         (np.full((3, 32), -np.inf), {}, ValueError, "NaN or infinite"),
         (torch.full((3, 32), torch.nan), {}, ValueError, "NaN or infinite"),

@@ -19,9 +19,7 @@ Batch = tuple[Tensor, Tensor | None]
 
 
 class Counter:
-    """Stands in for the model: how often each letter occurs in a text, and a list of what it was
-    given.
-    """
+    """In the model's place: how often each letter occurs, and a list of what it was given."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -35,13 +33,9 @@ class Counter:
 
 def encode(texts: list[str], model: Counter, **options: object) -> NDArray[np.float32]:
     chosen = {
-        "shape": (len(LETTERS),),
-        "max_tokens": 64,
-        "device": torch.device("cpu"),
-        "precision": "float32",
-        "normalise": False,
-        **options,
-    }
+        "shape": (len(LETTERS),), "max_tokens": 64, "device": torch.device("cpu"),
+        "precision": "float32", "normalise": False, **options,
+    }  # fmt: skip
     return encode_texts(texts, tokenizer(), model, **chosen)  # type: ignore[arg-type]
 
 
@@ -51,9 +45,6 @@ def spaced(text: str) -> str:
 
 
 LISTS = st.lists(st.text(LETTERS, min_size=1, max_size=20).map(spaced), min_size=1, max_size=25)
-
-
-# --- batches
 
 
 @given(st.lists(st.integers(1, 600), max_size=60), st.integers(1, 3000), st.integers(0, 300))
@@ -69,9 +60,6 @@ def test_batches_hold_every_text_once_within_the_work_longest_first(
         cost = lengths[batch[0]] + extra  # of its longest text, and so of each
         assert len(batch) == 1 or len(batch) * cost <= work
         assert batch is batches[-1] or (len(batch) + 1) * cost > work
-
-
-# --- the loop
 
 
 @given(LISTS, st.integers(1, 300))

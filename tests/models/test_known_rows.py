@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny_encoders import BRIEF
 from torch import Tensor
 
 import cde
@@ -89,18 +90,7 @@ def test_rows_that_do_not_fit_are_an_error(tensors, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_stored_run_takes_little_room_and_reads_as_it_was_trained(private_cache: Path) -> None:
     pairs = cde.Pairs(["red boats", "green hills"] * 4, [f"on water {n}" for n in range(8)])
-    config = cde.TrainConfig(
-        architecture="bi-encoder",
-        layers=1,
-        batches="random",
-        filter_epsilon=None,
-        batch_size=4,
-        steps=2,
-        warmup_steps=1,
-        query_tokens=8,
-        document_tokens=8,
-    )
-    run = cde.train(config, pairs)
+    run = cde.train(cde.TrainConfig(architecture="bi-encoder", layers=1, **BRIEF), pairs)
     file = run.folder / "model" / "model.safetensors"
     table = BiEncoder.from_pretrained(run.folder / "model").state_dict()[WORDS]
     assert file.stat().st_size < table.nbytes / 4

@@ -1,6 +1,4 @@
-"""A model's folder that lacks a part, or has that of another model, is refused by name, or embeds as
-before.
-"""
+"""A model's folder that lacks a part is refused by name, or embeds as before."""
 
 from __future__ import annotations
 

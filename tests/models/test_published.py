@@ -1,6 +1,4 @@
-"""Published checkpoints: the authors' outputs and gradients, their names, and a plain pass written
-from their spec.
-"""
+"""Published checkpoints: the authors' outputs and gradients, and a plain pass from their spec."""
 
 from __future__ import annotations
 
@@ -145,12 +143,7 @@ INPUTS = ("input_ids", "attention_mask", "query_", "dataset_", "swapped_", "ctx_
 
 @every_case
 def test_every_output_is_the_authors_to_1e_5(path: Path) -> None:
-    """To 1e-5 of a tensor's largest value (or of 1).
-
-    Coordinates reach 6 and scores 45. Of such values float32 keeps no 1e-5: computed in float64 the
-    same model is up to 1.4e-5 away from what the authors recorded, which is the recording's own
-    rounding, and float32 on an EPYC and on a Xeon up to 1.3e-5 and 2.3e-5.
-    """
+    """Of a tensor's largest value (or of 1); float64 is up to 1.4e-5 from the recording."""
     golden = read_case(path)
     expected = {
         name: tensor for name, tensor in golden.tensors.items() if not name.startswith(INPUTS)
@@ -617,17 +610,11 @@ def test_known_names_have_the_published_settings(name: str, variant: str) -> Non
     config = published_config({"embedder": name}, variant=variant)
     assert config.second_backbone == config.first_backbone
     published = {
-        "num_attention_heads": 12,
-        "head_dim": 64,
-        "num_hidden_layers": 12,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1000},
-        "rotary_fraction": 1,
-        "rotary_interleaved": False,
-        "linear_biases": [],
-        "hidden_act": "silu",
-        "layer_norm_eps": 1e-12,
-        "pad_token_id": 0,
-    }
+        "num_attention_heads": 12, "head_dim": 64, "num_hidden_layers": 12,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000}, "rotary_fraction": 1,
+        "rotary_interleaved": False, "linear_biases": [], "hidden_act": "silu",
+        "layer_norm_eps": 1e-12, "pad_token_id": 0,
+    }  # fmt: skip
     assert config.second_backbone.items() >= published.items()
     assert (config.soft_prompt_tokens, config.query_prefix) == (8, "search_query: ")
     assert config.document_prefix == "search_document: "

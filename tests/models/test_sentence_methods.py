@@ -101,22 +101,3 @@ def test_what_an_encoder_does_not_know_is_told(encoder: Any) -> None:
         ValueError, match="prompt_name must be 'query' or 'document'; it is 'passage'"
     ):
         encoder.encode(TEXTS, prompt_name="passage")
-    with pytest.raises(ValueError, match="batch_size must be 1 or more"):
-        encoder.encode(TEXTS, batch_size=0)
-    with pytest.raises(ValueError, match="prompt must be text; it is 3"):
-        encoder.encode(TEXTS, prompt=3)
-    with pytest.raises(TypeError, match="inputs must be strings; item 1 is of type int"):
-        encoder.encode_document(["a", 3])
-
-
-def test_a_batch_holds_at_most_as_many_texts_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, sizes = bi_encoder(), []
-    forward = model.forward
-
-    def noted(ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        sizes.append(len(ids))
-        return forward(ids, mask)
-
-    monkeypatch.setattr(model, "forward", noted)
-    model.encode_query(TEXTS, batch_size=2)
-    assert sorted(sizes) == [1, 2, 2]

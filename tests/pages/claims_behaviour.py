@@ -1,7 +1,4 @@
-"""What a reader does on the page *Claims*, with the keyboard: filter, sort, search, link.
-
-`check` is called by `in_chromium.py`.
-"""
+"""What a reader does on the page *Claims*, with the keyboard: filter, sort, search, link."""
 
 from __future__ import annotations
 
@@ -122,12 +119,7 @@ def follow_links(page: Page, address: str) -> Iterator[str]:
 
 
 def check(window: BrowserContext, html: Path) -> list[str]:
-    """What does not work on the page of claims.
-
-    Args:
-        window: of any width.
-        html: the folder of the built book.
-    """
+    """What does not work on the page of claims, in a window of any width."""
     address = (html / PAGE).as_uri()
     uses = (filter_by_keyboard, look_for_words, sort_claims, follow_links)
     page = window.new_page()

@@ -1,16 +1,11 @@
 """Open every built page in headless Chromium, wide and narrow, light and dark: `make pages`.
 
 A page passes if it writes no error to the console, asks for nothing outside the book, does not
-scroll sideways, and shows each figure in the version of the theme at hand. axe-core finds nothing
-serious on it, in either theme. No page is larger than 3 MB, and with its scripts and style sheets
-the median page has at most one. A chapter has its answer, of few words and few numbers, its first
-figure and the strip below it on the first screen; on a telephone the figure is whole, no taller
-than a screen and not to be scrolled. The search finds what it is asked for, and folds open
-from the keyboard.
+scroll sideways, shows figures of the theme at hand, is not too large, and axe-core finds nothing
+serious. A chapter has its answer, first figure and strip on the first screen; on a telephone the
+figure is whole. The search finds what it is asked for, and folds open from the keyboard.
 
-Without Chromium the check is skipped, and says so.
-
-Cost: four minutes on two cores, each with a browser of its own.
+Without Chromium the check is skipped, and says so. Cost: four minutes on two cores.
 """
 
 from __future__ import annotations

@@ -36,13 +36,9 @@ COUNTED = ("kills", "completions", "same", "processes_left", "files_left", "seco
 
 #: kills of a stage, for one of the default 200: what takes long is killed less often
 SHARES = {
-    "extraction": 0.13,
-    "embedding": 0.19,
-    "training": 0.19,
-    "indexing": 0.19,
-    "executing": 0.07,
+    "extraction": 0.13, "embedding": 0.19, "training": 0.19, "indexing": 0.19, "executing": 0.07,
     "rendering": 0.04,
-}
+}  # fmt: skip
 _TEMPORARY = re.compile(
     r"\..*\.cde-[0-9a-f]{8,16}(\..*)?|.*-journal$|\.lock$|\.checkpoint.*|.*damaged.*"
 )

@@ -42,24 +42,11 @@ FIELDS = {"id", "what", "old", "new", "tests"}
 #: what the tests need of the repository
 COPIED = ("cde", "tests", "book", "notebooks", "pyproject.toml", "README.md", "_toc.yml")
 #: loaded before the forks: most of what the tests wait for otherwise
-LIBRARIES = (
-    "pytest",
-    "hypothesis",
-    "torch",
-    "transformers",
-    "sentence_transformers",
-    "accelerate",
-    "faiss",
-    "scipy.stats",
-    "sklearn.cluster",
-    "sklearn.feature_extraction.text",
-    "pandas",
-    "pyarrow",
-    "bm25s",
-    "pytrec_eval",
-    "matplotlib.pyplot",
-    "pydantic",
-)
+LIBRARIES = """
+    pytest hypothesis torch transformers sentence_transformers accelerate faiss scipy.stats
+    sklearn.cluster sklearn.feature_extraction.text pandas pyarrow bm25s pytrec_eval
+    matplotlib.pyplot pydantic
+""".split()  # noqa: SIM905
 
 
 @dataclass(frozen=True)

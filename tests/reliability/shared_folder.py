@@ -2,17 +2,14 @@
 
     python tests/reliability/shared_folder.py [--seconds S] [--out FILE.json]
 
-A machine is a host name of its own (`unshare --uts`) and a mount of its own of one folder by
-`bindfs` (Linux, root). With `--enable-lock-forwarding` each sees the other's locks (flock), as over
-NFS version 4. Without it a lock stays on the machine that took it, as over NFS mounted with
-`nolock`, and over many disks of networks. Both keep what they know of a folder for a second, as NFS
-does. It is not NFS, which was not tried.
+A machine is a host name (`unshare --uts`) and a mount of one folder by `bindfs` (Linux, root): with
+`--enable-lock-forwarding` each sees the other's locks (flock), as over NFS version 4; without it a
+lock stays on its machine, as with `nolock`. It is not NFS, which was not tried.
 
-Each machine has two processes, which write and read vectors in their stores, write files whole and
-look for leftovers; each is killed with SIGKILL again and again. Nothing that is read may differ
-from what was written; no file may vanish while its writer lives. Then both make the same run. With
-`--enable-lock-forwarding` bindfs gives the locks that SQLite takes (fcntl) to all processes of a
-machine at once; so there are no vectors then.
+Each machine has two processes, which write and read vectors and files and look for leftovers; each
+is killed again and again. Nothing that is read may differ from what was written; no file may vanish
+while its writer lives. Then both make the same run. Where bindfs forwards locks it gives those of
+SQLite (fcntl) to all processes of a machine at once; so there are no vectors then.
 """
 
 from __future__ import annotations

@@ -249,16 +249,9 @@ def test_weights_of_whole_numbers_are_refused(tmp_path: Path) -> None:
 # --- texts
 
 ODD = [
-    "👩\u200d🚀🚢",
-    "שלום עולם",
-    "\u202eabc\u202c",
-    "a\u200bb",
-    "\u200d",
-    "\ufeff",
-    "",
-    "\0",
+    "👩\u200d🚀🚢", "שלום עולם", "\u202eabc\u202c", "a\u200bb", "\u200d", "\ufeff", "", "\0",
     "é\u0301",
-]
+]  # fmt: skip
 
 
 def test_text_of_every_kind_embeds_and_is_evaluated() -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -175,31 +172,3 @@ def test_a_truncated_checkpoint_costs_its_steps_and_nothing_else(
         _, metrics = Trainer(config, PAIRS, path.parent).run()
     rows = [{name: row[name] for name in row if name != "seconds"} for row in metrics]
     assert rows == numbers(whole)[0]
-
-
-FULL = """
-import resource, signal, sys
-from pathlib import Path
-sys.path[:0] = {paths!r}
-import test_damaged_runs
-from cde.training.runs import train
-import cde
-config = cde.TrainConfig(**{config!r})
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
-train(config, test_damaged_runs.PAIRS)
-"""
-
-
-@pytest.mark.slow
-def test_a_disk_that_fills_up_is_told_with_the_path_and_leaves_nothing(
-    config: cde.TrainConfig, private_cache: Path
-) -> None:
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    code = FULL.format(paths=paths, config=config.to_dict())
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    said = done.stderr.splitlines()[-1]
-    assert done.returncode and said.startswith("OSError: cannot write "), done.stderr
-    assert f"{private_cache}{os.sep}runs" in said and "set CDE_CACHE" in said
-    left = [path.name for path in private_cache.rglob("*") if path.is_file()]
-    assert set(left) <= {".lock"}

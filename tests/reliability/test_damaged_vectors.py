@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.metadata
 import random
 import sqlite3
@@ -124,30 +123,6 @@ def test_another_version_of_what_computes_has_a_file_of_its_own(
             assert other.path != path and other.read(TEXTS) == {}
     finally:
         store.computed_with.cache_clear()
-
-
-@pytest.mark.parametrize(
-    ("code", "number"),
-    [
-        (sqlite3.SQLITE_FULL, errno.ENOSPC),
-        (sqlite3.SQLITE_READONLY, errno.EROFS),
-        (sqlite3.SQLITE_CANTOPEN, errno.EACCES),
-    ],
-)
-def test_a_disk_that_cannot_be_written_is_told_with_the_path_and_what_to_do(
-    private_cache: Path, code: int, number: int
-) -> None:
-    path = filled()
-
-    def refused(_: sqlite3.Connection) -> None:
-        error = sqlite3.OperationalError("as SQLite words it")
-        error.sqlite_errorcode = code
-        raise error
-
-    with VectorStore("model", 16) as kept, pytest.raises(OSError, match="set CDE_CACHE") as caught:
-        kept._whole(refused)
-    assert str(path) in str(caught.value) and caught.value.errno == number
-    healed()
 
 
 def test_a_page_that_cannot_be_read_costs_its_own_vectors_alone(private_cache: Path) -> None:

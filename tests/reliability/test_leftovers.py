@@ -181,14 +181,6 @@ def test_a_full_or_closed_disk_is_told_with_the_path_and_advice(
         assert not list(folder.glob("*.csv*"))
 
 
-def test_that_a_file_may_not_be_read_is_not_taken_for_the_one_that_is_written(
-    tmp_path: Path,
-) -> None:
-    with pytest.raises(PermissionError, match="elsewhere") as caught, atomic_path(tmp_path / "a"):
-        raise PermissionError(errno.EACCES, "Permission denied", "/elsewhere/secret")
-    assert "cannot write" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("error", "said"),
     [

@@ -2,12 +2,9 @@
 
     python tests/reliability/two_hosts.py [--out FILE.json]
 
-A host is a network namespace (Linux, root, `ip`): the two are joined by a pair of virtual cables
-and by nothing else, and what they send stays on this machine.
-
-Each host has a `torchrun` of its own. First the run is trained by one process, then by both hosts;
-by both again, one of which is killed with its launcher in the middle, or loses its cable; and by
-both once more, which must go on from the last checkpoint.
+A host is a network namespace (Linux, root, `ip`) with a `torchrun` of its own; they are joined by
+virtual cables alone. The run is trained by one process, then by both hosts; by both again, one of
+which is killed or loses its cable; and once more, which must go on from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -35,26 +32,14 @@ from report import write_report
 
 HERE = Path(__file__).resolve().parent
 
-#: of the run: batches of neighbours, the filter and a context, so that all kinds of work are done
+#: of the run: batches of neighbours, the filter and a context, so that all kinds of work are done;
+#: nothing falls out, since each process would draw it for itself
 CONFIG: dict[str, Any] = {
-    "architecture": "contextual",
-    "layers": 1,
-    "first_stage_layers": 1,
-    "batch_size": 16,
-    "cluster_size": 16,
-    "context_size": 4,
-    "steps": 8,
-    "warmup_steps": 2,
-    "learning_rate": 1e-3,
-    "query_tokens": 12,
-    "document_tokens": 16,
-    "context_tokens": 12,
-    "surrogate_tokens": 12,
-    "checkpoint_every": 3,
-    "precision": "float32",
-    # what falls out is drawn by each process for itself
-    "model": {"sequence_dropout": 0.0},
-}
+    "architecture": "contextual", "layers": 1, "first_stage_layers": 1, "batch_size": 16,
+    "cluster_size": 16, "context_size": 4, "steps": 8, "warmup_steps": 2, "learning_rate": 1e-3,
+    "query_tokens": 12, "document_tokens": 16, "context_tokens": 12, "surrogate_tokens": 12,
+    "checkpoint_every": 3, "precision": "float32", "model": {"sequence_dropout": 0.0},
+}  # fmt: skip
 WHAT = ("boats", "hills", "lamps", "rivers", "stones", "gardens", "engines", "bridges")
 HOW = ("are red", "are painted", "stand still", "are sold", "fall down", "were built", "shine")
 DIES_AT = 4  #: a step between two checkpoints
@@ -125,11 +110,10 @@ def write_task(folder: Path, told: dict[str, Any]) -> Path:
 def launch(
     hosts: Sequence[Host], folder: Path, dies: int = -1, timeout: float = 0, pulled: bool = False
 ) -> Attempt:
-    """Train the run with a launcher on each host; a single one trains alone. What still runs after
-    `PATIENCE` is killed, which counts as status 124.
+    """Train the run with a launcher on each host; what still runs after `PATIENCE` counts as 124.
 
     Args:
-        hosts: of them; the first one's process is the first.
+        hosts: of them; the first one's process is the first. A single one trains alone.
         folder: for the task and the answers.
         dies: number of the process that is killed with its launcher at `DIES_AT`.
         timeout: `CDE_TIMEOUT` of the processes, in seconds; 0 leaves torch's own.

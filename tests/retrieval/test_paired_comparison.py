@@ -119,11 +119,6 @@ def test_a_run_of_other_queries_is_refused_and_not_scored_zero() -> None:
         cde.evaluate(Run({"x": {"d": 1.0}}), asked)
 
 
-def test_judgements_alone_do_not_do_for_a_system_that_searches() -> None:
-    with pytest.raises(TypeError, match="judgements do for runs alone"):
-        cde.compare(cde.BM25(), {"q": {"d": 1.0}}, {"q": {"d": 1}})
-
-
 def test_many_systems_are_corrected_for_how_many_they_are(
     collection: RetrievalSet, systems: dict[str, cde.BM25]
 ) -> None:
@@ -158,20 +153,6 @@ class TestTables:
         assert found.p_value == pytest.approx(expected.pvalue)
         ends = expected.confidence_interval(0.95)
         assert (found.difference.low, found.difference.high) == pytest.approx((ends.low, ends.high))
-
-    def test_the_smallest_effect_is_seen_in_four_of_five_experiments(self) -> None:
-        """Of differences that scatter as these do, and whose mean is that effect."""
-        generator = np.random.default_rng(0)
-        effect = cde.compare_tables(
-            generator.normal(0, 1, (200, 1)), np.zeros((200, 1))
-        ).smallest_effect
-        draws = generator.normal(effect, 1, (1000, 200))
-        half = stats.t.ppf(0.975, 199) * draws.std(axis=1, ddof=1) / np.sqrt(200)
-        assert (draws.mean(axis=1) - half > 0).mean() == pytest.approx(0.8, abs=0.05)
-
-    def test_one_cell_says_what_is_needed(self) -> None:
-        with pytest.raises(ValueError, match="two seeds or two collections"):
-            cde.compare_tables([[1.0]], [[2.0]])
 
 
 def test_the_command_scores_run_files(

@@ -53,9 +53,8 @@ def evaluator_of(several: RetrievalSet, **options: Any) -> InformationRetrievalE
 def test_scores_are_those_of_the_evaluator_of_sentence_transformers(
     model: SentenceTransformer, several: RetrievalSet
 ) -> None:
-    """Nothing ties here (the evaluator would put the lower id first, trec_eval the higher one), no
-    query has more than 100 right documents (MAP would divide by another number), no id is both a
-    query's and a document's (`drop_own` drops nothing).
+    """Nothing ties here, no query has more than 100 right documents (MAP would divide by another
+    number), no id is both a query's and a document's.
     """
     theirs = evaluator_of(several, precision_recall_at_k=[5, 10])(model)
     names = ["ndcg@10", "map@100", "mrr@10", "recall@5", "recall@10", "p@10"]

@@ -64,29 +64,16 @@ def test_the_swaps_of_a_comparison_are_drawn_by_its_seed() -> None:
     assert len({one.p_value for one in made.values()}) > 1
 
 
-def test_a_hybrid_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs one system or more"):
-        Hybrid([])
-
-
 def test_ties_go_to_the_later_id_as_in_trec_eval() -> None:
     twins = RetrievalSet(["d1", "d2"], ["a boat", "a boat"], ["q"], ["boat"], {"q": {"d2": 1}})
     assert list(Hybrid([cde.BM25()]).rank(twins)["q"]) == ["d2", "d1"]
     assert cde.evaluate(Hybrid([cde.BM25()]), twins) == cde.evaluate(cde.BM25(), twins)
-    with pytest.raises(ValueError, match="k must be a finite number; it is nan"):
-        Hybrid([ONE], k=float("nan"))
-    with pytest.raises(ValueError, match="k of 0 or more"):
-        Hybrid([ONE], k=-1)
 
 
 def test_a_document_with_the_query_s_number_counts_where_ids_are_one_s_own() -> None:
-    toy = RetrievalSet(
-        ["0", "1", "2"],
-        ["red boats", "red boats at sea", "soup"],
-        ["0", "1"],
-        ["red boats", "soup sea"],
-        {"0": {"1": 1}, "1": {"2": 1}},
-    )
+    texts, queries = ["red boats", "red boats at sea", "soup"], ["red boats", "soup sea"]
+    qrels = {"0": {"1": 1}, "1": {"2": 1}}
+    toy = RetrievalSet(["0", "1", "2"], texts, ["0", "1"], queries, qrels)
     found = compare(BM25(), BM25(), toy, "mrr@10", drop_own=False).queries["first"]
     index = Index(dict(zip(toy.document_ids, toy.documents, strict=True)), encoder=BM25())
     asked = dict(zip(toy.query_ids, toy.queries, strict=True))

@@ -71,11 +71,6 @@ def test_only_the_corpus_own_counts_find_the_docstring() -> None:
     assert lines["other"] < lines["own"] - 0.1
 
 
-def test_what_cannot_be_drawn_is_refused() -> None:
-    with pytest.raises(ValueError, match="a corpus of 1000000 pairs was asked for"):
-        RULES.corpus(10**6, 0)
-
-
 def test_a_graded_word_tells_less_the_commoner_it_is() -> None:
     rules = GradedBoilerplate(PACKAGES, document_words=1, query_words=1)
     every = rules.corpus(300, seed=0, corpora=12)

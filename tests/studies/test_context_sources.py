@@ -1,6 +1,4 @@
-"""What a context is worth beside what its statistics are worth: BM25's side is BM25, a reader that
-does not read follows nothing, and only order counts.
-"""
+"""BM25's side is BM25, a reader that does not read follows nothing, and only order counts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Difficulty of batches over sizes, where the answer is known: groups that are near within and far
-between, and clusters that are these groups or pieces of them.
-"""
+"""Difficulty of batches where it is known: of well separated groups, and of clusters of them."""
 
 from __future__ import annotations
 
@@ -46,8 +44,3 @@ def test_differences_are_those_of_the_means(rows: pd.DataFrame) -> None:
     assert harder.estimate == pytest.approx(means["random", "20", 20] - means["random", "20", 40])
     assert harder.low > 0.2
     assert abs(found["shuffled pairs (baseline): batches of 20 minus 40"].estimate) < 0.1
-
-
-def test_where_there_is_one_size_nothing_is_compared(rows: pd.DataFrame) -> None:
-    assert from_largest_clusters(rows[rows["cluster size"] != "20"], 12) == {}
-    assert from_largest_batches(rows[rows["batch size"] == 20], 12) == {}

@@ -25,19 +25,11 @@ def test_operations_are_those_that_torch_counts(
     attention: str | None, cached: bool, depth: int | None
 ) -> None:
     config = TrainConfig(
-        architecture="contextual" if attention else "bi-encoder",
-        attention=attention or "full",
-        layers=2,
-        first_stage_layers=depth,
-        batch_size=8,
-        context_size=8,
-        steps=1,
-        query_tokens=32,
-        document_tokens=32,
-        context_tokens=32,
-        uncached_tokens=0 if cached else 10**6,
+        architecture="contextual" if attention else "bi-encoder", attention=attention or "full",
+        layers=2, first_stage_layers=depth, batch_size=8, context_size=8, steps=1, query_tokens=32,
+        document_tokens=32, context_tokens=32, uncached_tokens=0 if cached else 10**6,
         precision="float32",
-    )
+    )  # fmt: skip
     model = build_model(config).train()
 
     def texts(count: int) -> list[np.ndarray]:
@@ -70,9 +62,7 @@ def test_parameters_are_the_models_but_for_biases_norms_and_positions() -> None:
 def test_the_papers_epoch_takes_about_as_long_as_the_paper_says(
     architecture: str, days: float
 ) -> None:
-    """§10.1: 235M pairs on 8 H100 GPUs take about one day, and about two with context: each GPU its
-    own batches.
-    """
+    """§10.1: 235M pairs on 8 H100 GPUs take about one day, and about two with context."""
     config = replace(
         recipe("paper", data="pairs/*").base, architecture=architecture, steps=235_000_000 // 512
     )

@@ -98,11 +98,3 @@ def test_a_way_made_anew_goes_on_with_the_rate_where_it_was(recipe: ClusteringRe
         runs[0].model().encode_documents(["red boats"]),
         runs[1].model().encode_documents(["red boats"]),
     )
-
-
-def test_twice_as_long_is_twice_the_steps_of_the_same_start(recipe: ClusteringRecipe) -> None:
-    of = replace(recipe, base=replace(recipe.base, steps=3))
-    (once,), _ = train_way(of, ways()["random"], seed=0)
-    (twice,), _ = train_way(of, ways()["random, twice as long"], seed=0)
-    assert (len(once.metrics), len(twice.metrics)) == (3, 6)
-    assert once.metrics["loss"].iloc[0] == twice.metrics["loss"].iloc[0]

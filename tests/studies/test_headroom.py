@@ -17,7 +17,6 @@ from cde.data import RetrievalSet
 from cde.intervals import run_interval, smallest_effect
 from cde.models.encoder import load_tokenizer
 from cde.retrieval import score_queries
-from cde_book.records import stored_rows
 from cde_studies.intervals import correlation_interval
 from cde_studies.motivation.corpus_statistics import Counts, Moments, shrunk_covariance
 from cde_studies.motivation.headroom import (
@@ -186,18 +185,6 @@ def test_words_alone_give_the_rows_of_the_first_way(small: Headroom) -> None:
     pd.testing.assert_frame_equal(headroom(sets, 16, by_words_alone=True), rows)
 
 
-def test_a_record_says_the_same(small: Headroom) -> None:
-    """In JSON what is not a number is null."""
-    recorded = Headroom(pd.DataFrame(stored_rows(small.rows)))
-    assert recorded.of_corpora().equals(small.of_corpora())
-    for way in WAYS:
-        for over in (NONE, GENERAL, OTHERS):
-            read, made = recorded.gain(way, over), small.gain(way, over)
-            assert (read.low, read.high) == pytest.approx((made.low, made.high), abs=0.001)
-        read, made = recorded.correlation(way), small.correlation(way)
-        assert read.estimate == pytest.approx(made.estimate, abs=1e-3)
-
-
 def boilerplate(name: str, word: str = "alpha", key: str = "omega") -> RetrievalSet:
     """A corpus whose documents all say `word`, most of them twice; one says `key` and is wanted."""
     documents = [f"{word} {key}"] + [f"{word} {word}"] * 7
@@ -213,13 +200,6 @@ def test_where_one_corpus_boilerplate_is_another_s_key_word_foreign_weights_misl
         for of in (one, other)
     )
     assert own == 1 and foreign == pytest.approx(1 / np.log2(9))
-
-
-@pytest.mark.parametrize("names", [["a", "b"], ["a", "b", "b"], ["a", "b", "none"]])
-def test_collections_that_cannot_be_told_apart_are_refused(names: list[str]) -> None:
-    made = [boilerplate(name) for name in names]
-    with pytest.raises(ValueError, match="three collections or more with different names"):
-        headroom(made, 16)
 
 
 # --- intervals over pairs

@@ -105,19 +105,6 @@ def test_a_chunk_within_a_word_is_made_of_the_tokens_that_it_cuts() -> None:
     assert found[0] @ found[1] < 1 - 1e-4
 
 
-def test_training_goes_on_as_it_was() -> None:
-    model = bi_encoder()
-    model.train()
-    model.backbone.eval()
-    encode_chunks(model, TEXTS, [whole(text) for text in TEXTS])
-    assert model.training and not model.backbone.training
-
-
-def test_no_texts_have_no_chunks_and_a_text_without_spans_has_none() -> None:
-    assert encode_chunks(small(), [], []) == []
-    assert [one.shape for one in encode_chunks(small(), ["red"], [[]])] == [(0, 32)]
-
-
 @pytest.mark.parametrize(
     ("texts", "spans", "options", "message"),
     [

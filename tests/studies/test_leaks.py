@@ -20,14 +20,8 @@ def texts(count: int, words: int = 40) -> list[str]:
 
 TRAINED = Pairs(texts(30, 6), texts(30), ["x"] * 30, [f"t{row}" for row in range(30)])
 NAMES = [f"d{row}" for row in range(20)]
-CLEAN = RetrievalSet(
-    NAMES,
-    texts(20),
-    [f"q{row}" for row in range(5)],
-    texts(5, 6),
-    {f"q{row}": {f"d{row}": 1, "d19": 0} for row in range(5)},
-    name="clean",
-)
+QRELS = {f"q{row}": {f"d{row}": 1, "d19": 0} for row in range(5)}
+CLEAN = RetrievalSet(NAMES, texts(20), list(QRELS), texts(5, 6), QRELS, name="clean")
 
 
 def found(one: RetrievalSet, training: Pairs = TRAINED) -> list[int]:

@@ -77,17 +77,10 @@ def test_what_stands_behind_the_cut_is_found_in_chunks_alone() -> None:
     beginning = "This is a page of the great book of things. " * 4
     documents = [beginning + end for end in ends.values()]
     queries = ["leaves of green tea", "tides of the sea", "wheels of a car"]
-    collection = RetrievalSet(
-        list(ends),
-        documents,
-        queries,
-        queries,
-        {q: {d: 1} for q, d in zip(queries, ends, strict=True)},
-    )
-    spans = {
-        query: (len(beginning), len(document))
-        for query, document in zip(queries, documents, strict=True)
-    }
+    qrels = {query: {name: 1} for query, name in zip(queries, ends, strict=True)}
+    collection = RetrievalSet(list(ends), documents, queries, queries, qrels)
+    places = [(len(beginning), len(document)) for document in documents]
+    spans = dict(zip(queries, places, strict=True))
     rows = chunked_search.search_in_chunks([Passages(collection, spans, {})], cuts=(16, 32))
     assert set(rows["place"]) == {"anywhere", "end"}
     ndcg = rows[(rows["place"] == "end") & (rows["directions"] == "none")].set_index("way")["ndcg"]

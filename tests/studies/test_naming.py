@@ -61,9 +61,3 @@ def test_the_words_of_a_first_cluster_by_hand(
 ) -> None:
     labels = (np.arange(len(texts)) >= size).astype(np.int64)
     assert telling_terms(texts, labels)[0] == expected
-
-
-def test_a_number_without_texts_has_no_words_and_the_count_is_kept() -> None:
-    found = telling_terms(random_texts(30, 1), np.repeat([0, 2], 15), count=2)
-    assert [len(one) for one in found] == [2, 0, 2]
-    assert telling_terms(random_texts(5, 1), np.zeros(5, np.int64)) == [[]]

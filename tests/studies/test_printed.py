@@ -8,14 +8,10 @@ from cde_studies.benchmark.printed import retrieval_scores, task_scores
 
 #: CDE Table 2, cde-small-v1: the mean of each type in a random context and in its own
 TYPES = {
-    "Classification": (81.3, 81.7),
-    "Clustering": (46.6, 48.3),
-    "PairClassification": (84.1, 84.7),
-    "Reranking": (55.3, 56.7),
-    "Retrieval": (51.1, 53.3),
-    "STS": (81.4, 81.6),
+    "Classification": (81.3, 81.7), "Clustering": (46.6, 48.3), "PairClassification": (84.1, 84.7),
+    "Reranking": (55.3, 56.7), "Retrieval": (51.1, 53.3), "STS": (81.4, 81.6),
     "Summarization": (31.6, 31.2),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", TYPES)

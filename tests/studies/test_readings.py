@@ -15,8 +15,6 @@ from cde_studies.results.movement import ALL_REAL, movement, movement_by_kind, n
 from cde_studies.results.shortcut import FULL, Shortcut, search_by_depth
 from cde_studies.results.squares import APART, NULL, OTHERS, Squares
 
-# --- squares
-
 
 def squares() -> Squares:
     """Two domains and two seeds; "a" is searched best in its own context, "b" in that of "a"."""
@@ -33,13 +31,6 @@ def squares() -> Squares:
     return Squares(pd.DataFrame(rows))
 
 
-def test_squares_are_a_line_for_what_is_searched_and_a_column_for_the_context() -> None:
-    table = squares().points()
-    assert list(table.columns) == ["a", "b", APART, NULL]
-    assert table.loc["a", "b"] == pytest.approx(40.5)
-    assert table[APART].isna().all()
-
-
 def test_squares_are_counted_against_the_best_and_after_holms_correction() -> None:
     assert list(squares().counts().values()) == [2, 1, 1, 0, 1]
     assert squares().foreign()["differs"].to_dict() == {("a", "b"): True, ("b", "a"): False}
@@ -51,9 +42,6 @@ def test_the_own_context_is_compared_with_others_null_and_what_there_is_apart() 
     assert gains.to_dict() == pytest.approx({"a": 10.0, "b": -0.5})
     assert squares().own_minus(NULL).groupby("test").mean()["b"] == pytest.approx(20.0)
     assert squares().own_minus(APART).empty
-
-
-# --- shortcuts
 
 
 class Likes:
@@ -147,9 +135,6 @@ def test_a_conclusion_vanishes_appears_flips_or_stands(
         [what] if what else []
     )
     assert conclusions["largest change"] == f"{100 * abs(0.1 - (after[0] - after[1])):.2f}"
-
-
-# --- movement
 
 
 def test_a_common_shift_of_all_documents_is_all_that_moves() -> None:

@@ -1,6 +1,4 @@
-"""What batches and clusters are like, against plain loops: both objectives, similarity, difficulty,
-and what the filter removes.
-"""
+"""Batches and clusters against plain loops: objectives, similarity, difficulty, the filter."""
 
 from __future__ import annotations
 
@@ -22,8 +20,6 @@ from cde_studies.batches.statistics import (
     paired_distance,
     removed_share,
 )
-
-# objectives
 
 
 def test_equation_3_by_hand() -> None:
@@ -91,9 +87,6 @@ def test_statistics_at_the_edges() -> None:
     assert [len(members) for members in cluster_members(np.array([0, 2, 2]))] == [1, 0, 2]
 
 
-# difficulty
-
-
 def test_difficulty_by_hand() -> None:
     """Queries on two axes, documents on the same and between: cosines 0 and √½."""
     half = np.sqrt(0.5)
@@ -106,9 +99,6 @@ def test_difficulty_by_hand() -> None:
         one, root = 1 / temperature, half / temperature
         expected = np.log(np.exp(one) + np.exp(root)) - one + np.log(1 + np.exp(root)) - root
         assert difficulty["loss"] == pytest.approx(expected / 2)
-
-
-# the filter
 
 
 def test_the_removed_share_is_that_of_a_loop_over_pairs() -> None:

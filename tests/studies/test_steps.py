@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from cde.models import ContextualEncoder
 from cde.training.loss import contrastive_loss
 from cde.training.step import BatchTexts, backward
 from cde_studies.encoder.steps import context_steps, random_step, step_in_contexts, steps_to_time
-from cde_studies.encoder.timing import in_own_processes
 from cde_studies.recipes import recipe
 
 ENCODERS = {
@@ -30,12 +27,6 @@ def test_a_step_has_the_same_loss_each_time_and_leaves_gradients() -> None:
     torch.manual_seed(5)
     _, again = random_step(3, seed=1, dropout=0.1, hard=1, **SMALL)
     assert float(again(64, cache=True, half=False).loss) == first
-
-
-def test_calls_in_own_processes_come_back_in_order_and_one_that_fails_says_why() -> None:
-    assert in_own_processes(math.gcd, [(4, 6), (9, 12), (5, 7)]) == [2, 3, 1]
-    with pytest.raises(RuntimeError, match="math domain error|expected a nonnegative input"):
-        in_own_processes(math.sqrt, [(-1.0,)])
 
 
 def test_jobs_give_their_loss_leave_no_gradient_and_read_the_same_pairs_and_contexts() -> None:

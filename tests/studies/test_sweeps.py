@@ -57,11 +57,3 @@ def test_a_gain_is_antisymmetric_and_made_seed_by_seed() -> None:
     assert there[4] == pytest.approx(runs.score(**one)[4] - runs.score(**other)[4])
     apart = runs.gain(one, other, by=["seed", "set"])
     assert apart.groupby("seed").mean()[3] == pytest.approx(there[3])
-
-
-def test_numbers_of_runs_and_counts_of_sets() -> None:
-    runs = sweep()
-    assert runs.of_run("loss", arm="contextual").to_dict() == {3: 4, 4: 5}
-    assert (runs.sets(), runs.sets("in")) == (2, 1)
-    with pytest.raises(KeyError):
-        runs.score(batch_size=3)

@@ -1,6 +1,4 @@
-"""What a corpus gives without training: each number is that of the library's adapted encoder, and no
-way sees the queries that it is asked, unless it says so.
-"""
+"""Numbers are those of the adapted encoder, and no way sees the queries that it is asked."""
 
 from __future__ import annotations
 

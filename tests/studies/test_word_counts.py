@@ -26,9 +26,6 @@ DOCUMENT = st.lists(st.sampled_from(WORDS), min_size=1, max_size=9).map(" ".join
 CORPUS = st.lists(DOCUMENT, min_size=1, max_size=7)
 
 
-# --- document frequencies
-
-
 @given(CORPUS)
 def test_a_term_is_counted_once_for_each_text_that_holds_it(corpus: list[str]) -> None:
     expected = Counter(word for text in corpus for word in set(text.split()))
@@ -38,9 +35,6 @@ def test_a_term_is_counted_once_for_each_text_that_holds_it(corpus: list[str]) -
 def test_terms_are_lower_case_stems_without_stop_words() -> None:
     """Boats, boat and BOATING are one term; "the", "a" and single letters are none."""
     assert document_frequencies(["The Boats, a boat!", "BOATING x", ""]).to_dict() == {"boat": 2}
-
-
-# --- divergence
 
 
 def idf_divergence(test: list[str], training: list[str], measure: Divergence = "expected") -> float:
@@ -124,9 +118,6 @@ def test_only_the_sum_grows_with_words_that_the_test_corpus_lacks() -> None:
 def test_corpora_without_a_common_term_are_infinitely_far_apart_on_common_terms() -> None:
     assert idf_divergence(["boats"], ["houses"], "shared") == math.inf
     assert math.isfinite(idf_divergence(["boats"], ["houses"], "expected"))
-
-
-# --- sparse vectors
 
 
 def test_sparse_vectors_compare_texts_by_their_words() -> None:

@@ -130,9 +130,7 @@ def test_gradients_are_those_of_plain_autograd_text_by_text(cache: bool) -> None
 
 @pytest.mark.parametrize("attention", ["full", "cached"])
 def test_dropout_falls_the_same_way_when_a_chunk_runs_again(attention: str) -> None:
-    """With dropout, the uncached computation of the same chunks in the same order draws the same
-    numbers.
-    """
+    """The uncached computation of the same chunks in the same order draws the same numbers."""
     torch.manual_seed(0)
     model = contextual("bert", attention=attention, dropout=0.2, sequence_dropout=0.3)
     texts, masked = batch(queries=4, hard=1, context=7), torch.zeros(4, 8, dtype=torch.bool)

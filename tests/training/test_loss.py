@@ -150,14 +150,11 @@ def test_a_target_of_several_documents_is_uniform_over_them() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature": 0.0}, "temperature must be above 0"),
         ({"masked": torch.zeros(2, 2, dtype=torch.bool)}, r"masked must be of shape \(3, 3\)"),
         ({"positives": torch.zeros(3, 3, dtype=torch.bool)}, "no labelled document"),
         ({"positives": torch.eye(3).bool()[[0] * 3], "symmetric": True}, "labelled query for each"),
         ({"documents": torch.randn(2, 4)}, "m >= n > 0"),
         ({"documents": torch.randn(3, 5)}, "must be"),
-        ({"hardness": -1.0}, "hardness must be 0 or more"),
-        ({"symmetric": "false"}, "symmetric must be true or false; it is 'false'"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:

@@ -1,7 +1,4 @@
-"""Processes on several machines: one run, the same batches, and an error when one of them is gone.
-
-`tests/reliability/two_hosts.py` does the same with launchers, in two network namespaces.
-"""
+"""Processes on several machines: one run, the same batches, and an error when one is gone."""
 
 from __future__ import annotations
 

@@ -22,21 +22,10 @@ PAIRS = Pairs(
     [str(place) for place in range(len(SUBJECTS) * len(DEEDS))],
 )
 SMALL: dict[str, Any] = {
-    "layers": 1,
-    "first_stage_layers": 1,
-    "batch_size": 8,
-    "cluster_size": 8,
-    "context_size": 4,
-    "steps": 4,
-    "warmup_steps": 1,
-    "learning_rate": 1e-3,
-    "query_tokens": 8,
-    "document_tokens": 12,
-    "context_tokens": 12,
-    "surrogate_tokens": 12,
-    "checkpoint_every": 0,
-    "precision": "float32",
-}
+    "layers": 1, "first_stage_layers": 1, "batch_size": 8, "cluster_size": 8, "context_size": 4,
+    "steps": 4, "warmup_steps": 1, "learning_rate": 1e-3, "query_tokens": 8, "document_tokens": 12,
+    "context_tokens": 12, "surrogate_tokens": 12, "checkpoint_every": 0, "precision": "float32",
+}  # fmt: skip
 ARMS: dict[str, dict[str, Any]] = {
     "bi-encoder, shuffled": {"architecture": "bi-encoder", "batches": "random"},
     "bi-encoder, clustered": {"architecture": "bi-encoder", "batches": "cluster"},

@@ -29,22 +29,11 @@ from cde.training.runs import run_key, train
 from cde_studies.collections import pydocs
 
 SMALL: dict[str, Any] = {
-    "layers": 1,
-    "batch_size": 8,
-    "context_size": 5,
-    "steps": 6,
-    "warmup_steps": 2,
-    "learning_rate": 1e-3,
-    "query_tokens": 8,
-    "document_tokens": 12,
-    "context_tokens": 8,
-    "cluster_size": 16,
-    "surrogate_tokens": 8,
-    "precision": "float32",
-    "chunk_tokens": 60,
-    "uncached_tokens": 0,
-    "checkpoint_every": 2,
-}
+    "layers": 1, "batch_size": 8, "context_size": 5, "steps": 6, "warmup_steps": 2,
+    "learning_rate": 1e-3, "query_tokens": 8, "document_tokens": 12, "context_tokens": 8,
+    "cluster_size": 16, "surrogate_tokens": 8, "precision": "float32", "chunk_tokens": 60,
+    "uncached_tokens": 0, "checkpoint_every": 2,
+}  # fmt: skip
 #: without vectors of a surrogate
 RANDOM: dict[str, Any] = {**SMALL, "batches": "random", "filter_epsilon": None}
 BI: dict[str, Any] = {**RANDOM, "architecture": "bi-encoder"}
@@ -296,12 +285,10 @@ def product(queries: Any, documents: Any, temperature: float, **others: Any) -> 
 def test_what_cannot_be_trained_with_is_told(pairs: Pairs, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="what the loss gives must be a ContrastiveLoss"):
         Trainer(TrainConfig(**BI), pairs, str(tmp_path), loss=product).run()
-    one = dataclasses.replace(pairs, documents=["the same"] * len(pairs))
     tested = TrainConfig(**{**BI, "evaluate_every": 1})
     with pytest.raises(ValueError, match="a test on the way gives loss, as training does"):
         Trainer(tested, pairs, evaluate=lambda _: {"loss": 1.0}).run()
-    with pytest.raises(TypeError, match=r"what a test gives must be a dict; it is \[1.0\]"):
-        Trainer(tested, pairs, evaluate=lambda _: [1.0]).run()  # type: ignore[arg-type,return-value]
+    one = dataclasses.replace(pairs, documents=["the same"] * len(pairs))
     with pytest.raises(ValueError, match="pairs have one document, 'the same': nothing can be"):
         Trainer(TrainConfig(**BI), one)
 
@@ -360,9 +347,7 @@ def test_equal_documents_are_no_negatives_of_each_other() -> None:
         ({"batches": "clusters"}, "batches must be one of random, domain, cluster"),
         ({"batch_size": 4, "context_size": 5}, "context_size 5 is more than batch_size 4"),
         ({"temperature": 0.0}, "temperature must be above 0"),
-        ({"temperature": "0.1"}, "temperature must be a finite number"),
         ({"filter_epsilon": 0.0, "filter_threshold": 0.5}, "set one"),
-        ({"steps": True}, "steps must be a whole number"),
         ({"contextsize": 3}, r"there is no setting contextsize \(context_size\?\)"),
         ({"model": {"contxt": 3}}, r"model: there is no setting contxt \(context_size\?\)"),
         ({"model": {"attention": "full"}}, "set attention beside model, not in it"),
@@ -377,14 +362,8 @@ def test_equal_documents_are_no_negatives_of_each_other() -> None:
         ),
         ({"symmetric": "false"}, "symmetric must be true or false; it is 'false'"),
         ({"query_tokens": 1}, "query_tokens must be 2 or more"),  # the tokenizer then cuts nothing
-        ({"data": b"pydocs"}, "data must be text; it is b'pydocs'"),
         ({"filter_epsilon": float("nan")}, "filter_epsilon must be a finite number; it is nan"),
         ({"model": {"first_stage_mlp": "false"}}, "model: first_stage_mlp must be true or false"),
-        ({"model": {"query_prefix": None}}, "model: query_prefix must be text; it is None"),
-        ({"model": {"sequence_dropout": "0"}}, "model: sequence_dropout must be a finite number"),
-        ({"model": {"skip_instruction_until": -1}}, "skip_instruction_until must be 0 or more"),
-        ({"model": {"pool": ["text"]}}, "model: pool must be one of text, all"),
-        ({**BI, "model": {"pooling": 3}}, "model: pooling must be one of mean"),
     ],
 )
 def test_settings_are_checked_when_they_are_written_down(
@@ -720,10 +699,6 @@ def test_settings_of_a_test_on_the_way_are_in_the_key(pairs: Pairs) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"config": "pydocs"}, "config must be a TrainConfig; it is 'pydocs'"),
-        ({"pairs": ["a"]}, r"pairs must be a Pairs; it is \['a'\]"),
-        ({"tests": ["a"]}, "tests: each must be a RetrievalSet; it is 'a'"),
-        ({"hard_negatives": "mined"}, "hard_negatives must be an array of real numbers"),
         ({"hard_negatives": [[0.5]] * 64}, "hard_negatives must be a table of positions"),
         ({"hard_negatives": [[1]] * 63}, "hard_negatives must have a row for each of the 64"),
         ({"hard_negatives": [[-1]] * 64}, "hard_negatives names pairs -1 to -1; there are 64"),
@@ -747,9 +722,7 @@ def test_a_second_phase_starts_from_the_first_ones_weights(pairs: Pairs) -> None
 
 @pytest.mark.parametrize(("share", "warm_up"), [(0.0, 3), (0.1, 3), (0.1, 11)])
 def test_the_rate_warms_up_and_falls_to_its_share(share: float, warm_up: int, pairs: Pairs) -> None:
-    """To nothing; or, as in the clustering paper's appendix A, from 4e-4 to 4e-5; or not at all,
-    where every step is one of the warm-up.
-    """
+    """To nothing; to a tenth, as in the clustering paper's appendix A; or it only warms up."""
     config = TrainConfig(**{**BI, "steps": 11, "warmup_steps": warm_up, "final_rate": share})
     _, metrics = Trainer(config, pairs).run()
     rates = [row["learning_rate"] / config.learning_rate for row in metrics]
@@ -839,16 +812,6 @@ def test_tests_that_would_fail_on_the_way_are_refused_at_once(pairs: Pairs) -> N
             train(config, pairs, tests=tests)  # type: ignore[arg-type]
 
 
-def test_of_no_layers_the_word_embeddings_are_left() -> None:
-    """A text is the mean of its words, so that their order says nothing but by the positions that
-    MiniLM has learned.
-    """
-    model = build_model(TrainConfig(**{**BI, "layers": 0}))
-    names = [name for name, _ in model.named_parameters()]
-    assert names
-    assert all(name.startswith("backbone.embeddings.") for name in names)
-
-
 def test_numbers_of_numpy_from_a_test_on_the_way_are_read_back(
     pairs: Pairs, tmp_path: Path
 ) -> None:
@@ -885,9 +848,7 @@ def doubled(
 
 
 def test_a_loss_of_ones_own_is_differentiated_and_its_run_is_another(pairs: Pairs) -> None:
-    """Twice the loss has twice the gradient, through the cache and all; Adam's first step is the
-    same, whatever the length of a gradient.
-    """
+    """Twice the loss has twice the gradient; Adam's first step is the same."""
     config = TrainConfig(**{**SMALL, "steps": 1, "chunk_tokens": 64, "uncached_tokens": 1})
     _, rows = Trainer(config, pairs).run()
     _, changed = Trainer(config, pairs, loss=doubled).run()

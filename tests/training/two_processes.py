@@ -1,11 +1,7 @@
 """Start two processes that train one run, each with a cache folder of its own, several times.
 
-    python two_processes.py FOLDER
-
-The folder holds `phases.json`; what came of them goes to `results.json`.
-
-Torch is loaded once, and each process is forked: a launcher for each would take most of a minute.
-What `torchrun` sets in the environment is set here. The encoder is a tiny one, in `FOLDER/start`.
+`two_processes.py FOLDER` reads `phases.json` and writes `results.json` there. Torch is loaded
+once and processes are forked; what `torchrun` sets is set here. The encoder is in `FOLDER/start`.
 """
 
 from __future__ import annotations

@@ -51,9 +51,7 @@ def libraries() -> dict[str, str]:
 
 
 def commit(root: Path | None = None, apart_from: str = "") -> tuple[str, bool]:
-    """The commit of the checkout, and whether there are changes that no commit has; ("unknown",
-    False) without git.
-    """
+    """The commit of the checkout, and whether there are other changes; or "unknown", False."""
     root = root or Path(__file__).resolve().parents[1]
     try:
         if not Path(_git(root, "rev-parse", "--show-toplevel")).samefile(root):

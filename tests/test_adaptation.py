@@ -202,5 +202,5 @@ def test_an_adapted_encoder_says_which_side_a_text_is_of() -> None:
     assert np.array_equal(encoder.encode_query(ASKED), encoder.encode_queries(ASKED))
     with pytest.raises(ValueError, match="encode_query or encode_document"):
         encoder.encode(ASKED)
-    with pytest.raises(TypeError, match="one string was given: put it in a list"):
+    with pytest.raises(TypeError, match="must be a list of strings; it is 'one query"):
         encoder.encode_queries("one query, not its letters")

@@ -139,7 +139,7 @@ def test_clusters_with_one_number_in_two_domains_are_two() -> None:
     ("change", "message"),
     [
         ({"order": "best"}, "order must be 'random' or 'tsp'; it is 'best'"),
-        ({"order": "tsp"}, "from centroid to centroid: give the documents' vectors"),
+        ({"order": "tsp"}, "from centroid to centroid: give vectors"),
         ({"batch_size": 0}, "batch_size must be 1 or more; it is 0"),
         ({"batch_size": 5}, "not one batch of 5 .* has 4 pairs"),
         ({"domains": ["a"]}, "domains must hold one for each of the 4 pairs; it has 1"),

@@ -188,5 +188,5 @@ def test_a_hub_that_answers_is_not_taken_for_one_out_of_reach(
 
 @pytest.mark.parametrize("name", ["hub:", "hub::config"])
 def test_a_name_without_a_repository_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"'{name}' names no repository"):
+    with pytest.raises(ValueError, match=f"'{name}' is not hub:"):
         cde.load_pairs(name)

@@ -302,7 +302,7 @@ def test_what_cannot_be_trained_with_is_told(pairs: Pairs, tmp_path: Path) -> No
         Trainer(tested, pairs, evaluate=lambda _: {"loss": 1.0}).run()
     with pytest.raises(TypeError, match=r"what a test gives must be a dict; it is \[1.0\]"):
         Trainer(tested, pairs, evaluate=lambda _: [1.0]).run()  # type: ignore[arg-type,return-value]
-    with pytest.raises(ValueError, match="pairs have one document, 'the same': nothing can be"):
+    with pytest.raises(ValueError, match="pairs have one document, 'the same'"):
         Trainer(TrainConfig(**BI), one)
 
 

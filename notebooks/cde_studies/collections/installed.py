@@ -21,7 +21,8 @@ import pandas as pd
 from filelock import FileLock
 
 from cde.progress import progress
-from cde.storage import end_with, read_sealed, remove_leftovers, unsealed, write_sealed
+from cde.storage import read_sealed, remove_leftovers, unsealed, write_sealed
+from cde_studies.workers import end_with
 
 
 def package_folder(package: str) -> Path:

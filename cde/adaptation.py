@@ -182,10 +182,7 @@ class AdaptedEncoder(SentenceMethods):
 
     def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
         if not role:
-            raise ValueError(
-                "an adapted encoder shifts queries and documents differently: take encode_query or "
-                "encode_document"
-            )
+            raise ValueError("queries and documents differ: take encode_query or encode_document")
         what: Any = "queries" if role == "query" else "documents"
         return self.shift.of(encoded(self.encoder, checked_texts(texts), what, self.dim), role)
 
@@ -240,10 +237,7 @@ def adapted(
         return AdaptedEncoder(model, Shift(asked.mean(axis=0), mean, weights(read, asked)))
     reader = linear_reader() if reader is None else checked_instance(reader, LinearReader, "reader")
     if reader.encoder not in ("", getattr(model, "name", None)):
-        raise ValueError(
-            f"the linear reader was fitted to vectors of {reader.encoder!r}, and "
-            f"{called(encoder)} is another encoder: give sample queries"
-        )
+        raise ValueError(f"the linear reader is for {reader.encoder!r} alone: give sample queries")
     near = reader.nearness(mean)
     if near < reader.least_near:
         warnings.warn(

@@ -109,11 +109,8 @@ def prefixes_of(metadata: TaskMetadata) -> dict[str, str]:
     By the authors' evaluation: retrieval has two, Quora's questions the query's on both sides,
     clustering its own, and everything else, reranking too, the one of classification (§10.7).
     """
-    kinds = {
-        "Retrieval": "retrieval",
-        "InstructionRetrieval": "retrieval",
-        "Clustering": "clustering",
-    }
+    kinds = dict.fromkeys(("Retrieval", "InstructionRetrieval"), "retrieval")
+    kinds["Clustering"] = "clustering"
     quora = metadata.name.startswith("QuoraRetrieval")
     kind = "question retrieval" if quora else kinds.get(metadata.type, "classification")
     return dict(TASK_PREFIXES[kind])

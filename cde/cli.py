@@ -106,13 +106,13 @@ def _add_index(commands: Any) -> None:
     add("--on-long", default="chunk", choices=ways, help="what to do with long documents")
     asked = "what people ask: adapts the model to the corpus; repeatable"
     add("--sample-query", action="append", metavar="TEXT", help=asked)
-    step("sync", _sync, "make the index equal to its source", folder, _source(nargs="?"))
+    step("sync", _change, "make the index equal to its source", folder, _source(nargs="?"))
     search = step("search", _search, "the documents that answer a query best", folder)
     search.add_argument("query", nargs="+", help="one query or several, each in quotes")
     search.add_argument("--depth", type=int, default=10, metavar="N", help="documents (default 10)")
     search.add_argument("--words", action="store_true", help="fuse with the ranking of BM25")
     search.add_argument("--json", action="store_true", help="as JSON, with the whole texts")
-    step("add", _add, "add a source's documents; these alone are embedded", folder, _source())
+    step("add", _change, "add a source's documents; these alone are embedded", folder, _source())
     remove = step("remove", _remove, "remove documents", folder)
     remove.add_argument("id", nargs="+", help="ids of the documents")
     step("list", _list, "ids of the documents", folder)
@@ -177,16 +177,15 @@ def _build(options: argparse.Namespace) -> None:
     print(index)
 
 
-def _report(changes: corpus.Changes) -> None:
+def _change(options: argparse.Namespace) -> None:
     from cde.corpus.files import counted
 
+    index = corpus.Index.load(options.folder)
+    change = index.sync if options.step == "sync" else index.add_from
+    changes = change(options.source, _columns(options))
     if changes.left_out:
         print(f"not read: {counted(changes.left_out)}", file=sys.stderr)
     print(changes)
-
-
-def _sync(options: argparse.Namespace) -> None:
-    _report(corpus.Index.load(options.folder).sync(options.source, _columns(options)))
 
 
 def _search(options: argparse.Namespace) -> None:
@@ -213,10 +212,6 @@ def _search(options: argparse.Namespace) -> None:
 def _plain(text: str) -> str:
     """A text whose control characters cannot reach the terminal."""
     return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
-
-
-def _add(options: argparse.Namespace) -> None:
-    _report(corpus.Index.load(options.folder).add_from(options.source, _columns(options)))
 
 
 def _remove(options: argparse.Namespace) -> None:

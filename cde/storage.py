@@ -312,19 +312,15 @@ def write_sealed(path: Path | str, data: bytes) -> None:
 
 def read_sealed(path: Path) -> bytes | None:
     """The bytes that `write_sealed` wrote; None where there are none."""
-
-    def read(written: bytes) -> bytes:
-        if (data := unsealed(written)) is None:
-            raise ValueError("its sha256 is not that of its content")
-        return data
-
-    return _read_whole(path, read)
+    return _read_whole(path, unsealed)
 
 
-def unsealed(written: bytes) -> bytes | None:
-    """What `write_sealed` wrote into a file of this content; None if it is damaged."""
+def unsealed(written: bytes) -> bytes:
+    """What `write_sealed` wrote into a file of this content; a ValueError if it is damaged."""
     head, _, data = written.partition(b"\n")
-    return data if head == _SEAL + hashlib.sha256(data).hexdigest().encode() else None
+    if head != _SEAL + hashlib.sha256(data).hexdigest().encode():
+        raise ValueError("its sha256 is not that of its content")
+    return data
 
 
 def cache_folder(*parts: str) -> Path:

@@ -377,10 +377,6 @@ class Surrogate(SentenceMethods):
                 weights = folder_hash(folder)
         return content_hash([weights, str(self.max_tokens), self.precision])
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of texts, `(n, dim)` float32, in their order."""
-        return self._vectors(texts, "")
-
     def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
         texts = encodable(texts)
         if len(texts) == 0:

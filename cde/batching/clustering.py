@@ -45,16 +45,14 @@ def cluster_pairs(
     Args:
         query_vectors, document_vectors: `(n, dim)` float32 (or float16) surrogate vectors of the
             pairs; they may be memory-mapped.
-        cluster_size: pairs a cluster, on average: a domain of n pairs gets ⌈n / cluster_size⌉
-            centroids.
+        cluster_size: pairs a cluster, on average: n pairs get ⌈n / cluster_size⌉ centroids.
         domains: the domain of each pair; clusters never cross it. By default all are one domain.
         iterations, attempts: how many k-means makes; it keeps the attempt with the least distance.
         seed: seed of the starts, and of the shuffle that deals pairs into shards.
         shard_size: cluster domains of more pairs in shards of at most so many (see above).
 
     Returns:
-        `(n,)` int64 labels, 0 … number of clusters − 1, numbered domain after domain, shard after
-        shard.
+        `(n,)` int64 labels from 0 on, numbered domain after domain, shard after shard.
 
     Example:
         >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 4, axis=0)

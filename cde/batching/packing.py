@@ -125,15 +125,13 @@ def pack_batches(
     """Cut clusters into batches of one size; no batch crosses a domain, unless asked for.
 
     Args:
-        labels: `(n,)` the cluster of each pair, as `cluster_pairs` gives them. All zero: random
-            batches.
+        labels: `(n,)` the cluster of each pair (`cluster_pairs`). All zero: random batches.
         batch_size: pairs a batch.
         order: "random", or "tsp" for the greedy tour over centroids.
         vectors: `(n, dim)` document vectors, whose means are the centroids; "tsp" needs them.
         domains: `(n,)` the domain of each pair; by default all are one domain.
         seed: seed of the order of clusters, of pairs within a cluster, and of the batches.
-        drop_last: drop what does not fill a batch at the end of a domain; False keeps it as a short
-            batch.
+        drop_last: drop what does not fill a batch at the end of a domain, or keep it, short.
         cross_domains: the authors' way: the domains' clusters are laid end to end, in random order
             of domains, and cut as one row.
 
@@ -275,10 +273,7 @@ class BatchSampler:
     def load_state_dict(self, state: dict[str, int | str]) -> None:
         """Go on where the sampler that gave this state stood."""
         if not self._settings.items() <= state.items():
-            raise ValueError(
-                "the state is of another plan, or of a sampler with other settings or pairs: make "
-                "this one as that one was, or start again"
-            )
+            raise ValueError("the state is of another plan, or of other settings or pairs")
         if state["epoch"] != self.epoch:
             self.epoch = int(state["epoch"])
             self.epoch_batches = self._pack()
@@ -296,10 +291,8 @@ def positions_of_pairs(given: Any, name: str, pairs: int | None = None) -> Posit
     """A table of positions of pairs as int64, each of which is there."""
     table = array_of_numbers(given, name)
     if table.ndim != 2 or not table.size or table.dtype.kind not in "iu":
-        raise ValueError(
-            f"{name} must be a table of positions of pairs; it has shape {table.shape} and holds "
-            f"{table.dtype}"
-        )
+        said = f"it is {table.dtype} of shape {table.shape}"
+        raise ValueError(f"{name} must be a table of positions of pairs; {said}")
     if pairs is not None and (table.min() < 0 or table.max() >= pairs):
         raise ValueError(
             f"{name} names pairs {table.min()} to {table.max()}; there are {pairs}, numbered from 0"

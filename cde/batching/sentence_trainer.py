@@ -230,8 +230,8 @@ def contextual_batches(
 
     Raises:
         TypeError: a model that reads no context.
-        ValueError: a model saved without its first stage, which embeds the context; a size below 1,
-            tokens below the two marks of each text, a seed below 0.
+        ValueError: a model saved without its first stage; a size below 1, tokens below the two
+            marks of each text, a seed below 0.
 
     With `cde.clustered_batches()` as batch sampler, the documents of a batch are neighbours, as in
     the paper. To train in the context of one fixed corpus, leave this out, and save the encoder
@@ -258,10 +258,8 @@ def contextual_batches(
             "SentenceTransformer(folder) of what ContextualEncoder.save_pretrained(folder) wrote"
         )
     if not encoder.config.first_backbone:
-        raise ValueError(
-            "the encoder was saved without its first stage, which embeds the context: "
-            "save_pretrained(folder, first_stage=True)"
-        )
+        how = "save_pretrained(folder, first_stage=True)"
+        raise ValueError(f"the encoder was saved without its first stage: {how}")
     own = (model.prompts.get("query") or "", model.prompts.get("document") or "")
     size = checked_whole(encoder.config.context_size if size is None else size, "size")
     tokens = None if tokens is None else checked_whole(tokens, "tokens", 2)

@@ -120,13 +120,9 @@ def record_of(encoder: Model) -> dict[str, Any]:
     weights = fingerprint(encoder)
     if weights is None:
         return record
-    bound = type(encoder) is CorpusEncoder
     model: Any = encoder.model if isinstance(encoder, CorpusEncoder) else encoder
-    return record | {
-        "kind": "bound model" if bound else "model",
-        "precision": model.precision,
-        "fingerprint": weights,
-    }
+    kind = "model" if model is encoder else "bound model"
+    return record | {"kind": kind, "precision": model.precision, "fingerprint": weights}
 
 
 def is_kept(record: Mapping[str, Any]) -> bool:

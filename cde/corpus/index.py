@@ -587,8 +587,8 @@ class Index:
     def sync(self, source: Any = None, columns: Mapping[str, str] | None = None) -> Changes:
         """Make the index equal to its source: what is new or changed is embedded, what is gone is
         removed, and a text that has moved to another id keeps its vectors. While a file cannot be
-        opened or is damaged, nothing is removed. What is read and left out (text that is not UTF-8
-        or above 10 MB, a table without the text column) counts as gone.
+        opened or is damaged, nothing is removed, with a warning. What is read and left out (text
+        that is not UTF-8 or above 10 MB, a table without the text column) counts as gone.
 
         Args:
             source: as for `build`; by default the folder or file that it was built of.
@@ -597,9 +597,6 @@ class Index:
         Raises:
             ValueError: no source, or one in which nothing can be read; an encoder that has changed.
             FileNotFoundError: the folder or file is gone.
-
-        Warns:
-            UserWarning: what cannot be read, so that nothing is removed.
 
         Example:
             >>> index = Index({"a": "red boats", "b": "a green house"})

@@ -144,15 +144,9 @@ def folder_retrieval(
     if not corpus:
         raise ValueError(f"{folder} holds no documents: its corpus is empty")
     # queries that are judged but missing reach RetrievalSet, which reports them together
-    return RetrievalSet(
-        document_ids=list(corpus),
-        documents=list(corpus.values()),
-        query_ids=asked,
-        queries=[texts[query] for query in asked],
-        qrels=qrels,
-        excluded={query: frozenset(documents) for query, documents in excluded.items()},
-        name=name or folder.name,
-    )
+    parts = list(corpus), list(corpus.values()), asked, [texts[query] for query in asked]
+    dropped = {query: frozenset(documents) for query, documents in excluded.items()}
+    return RetrievalSet(*parts, qrels, dropped, name or folder.name)
 
 
 def folder_pairs(path: Path | str, name: str | None = None) -> Pairs:
@@ -165,10 +159,8 @@ def folder_pairs(path: Path | str, name: str | None = None) -> Pairs:
     elif os.path.isfile(path):
         files = [path]
     else:
-        raise FileNotFoundError(
-            f"no file or folder {str(path)[:300]}: expected .jsonl[.gz] with query and document "
-            "per line"
-        )
+        lines = "expected .jsonl[.gz] with query and document per line"
+        raise FileNotFoundError(f"no file or folder {str(path)[:300]}: {lines}")
     queries, documents, domains, ids = [], [], [], []
     for file in files:
         for count, (where, row) in enumerate(_json_lines(file, ("query", "document")), start=1):
@@ -252,14 +244,9 @@ def hub_retrieval(name: str, split: str = "test", drop_unknown: bool = False) ->
         judged = judged[known & judged["corpus-id"].astype(str).isin(set(document_ids))]
     judgements = read_judgements(judged)
     asked = [row for row in queries if str(row["_id"]) in judgements]
-    return RetrievalSet(
-        document_ids=document_ids,
-        documents=[_titled(f"{name}, {shown(row['_id'])}", row).strip() for row in corpus],
-        query_ids=[str(row["_id"]) for row in asked],
-        queries=[row["text"] for row in asked],
-        qrels=judgements,
-        name=name,
-    )
+    documents = [_titled(f"{name}, {shown(row['_id'])}", row).strip() for row in corpus]
+    ids, texts = [str(row["_id"]) for row in asked], [row["text"] for row in asked]
+    return RetrievalSet(document_ids, documents, ids, texts, judgements, name=name)
 
 
 def hub_pairs(name: str, split: str = "train") -> Pairs:

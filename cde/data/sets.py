@@ -167,7 +167,7 @@ def _graded(query: Any, judged: Any, name: str) -> dict[str, int]:
 
 #: which part of a collection
 Split = Literal["train", "test", "all"]
-_NOT_GIVEN: Any = None  # then as the class says
+_NOT_GIVEN: Any = None  # is then made as the class says
 _COLUMNS = ("queries", "documents", "domains", "ids")
 _TEST_SHARE = 10  # per cent of the documents
 
@@ -342,14 +342,8 @@ class RetrievalSet:
         """A retrieval set of pairs: all documents are the corpus, and each query has one judged
         document, its own; `queries` of them are asked, by default all.
         """
-        made = cls(
-            document_ids=pairs.ids,
-            documents=pairs.documents,
-            query_ids=pairs.ids,
-            queries=pairs.queries,
-            qrels={identifier: {identifier: 1} for identifier in pairs.ids},
-            name=pairs.name,
-        )
+        corpus, asked = (pairs.ids, pairs.documents), (pairs.ids, pairs.queries)
+        made = cls(*corpus, *asked, {one: {one: 1} for one in pairs.ids}, name=pairs.name)
         return made if queries is None else made.select_queries(queries, seed)
 
     def __repr__(self) -> str:

@@ -79,8 +79,8 @@ def draw_context(
     drawn = [documents[row] for row in chosen] if isinstance(documents, list) else documents[chosen]
     distinct = len({row if isinstance(row, str) else row.tobytes() for row in drawn[:taken]})
     if taken == 1:
-        alone = "the context is a single document, which every embedding will lean towards: give a"
-        warnings.warn(f"{alone} sample of the corpus", stacklevel=3)
+        leans = "every embedding will lean towards it: give a sample of the corpus"
+        warnings.warn(f"the context is a single document; {leans}", stacklevel=3)
     elif distinct < taken:
         copies = f"{taken - distinct} of {taken} context documents are duplicates of others"
         warnings.warn(copies, stacklevel=3)

@@ -155,15 +155,11 @@ def encode_texts(
 
 
 class PromptedEncoder(SentenceMethods):
-    """`encode_queries`, `encode_documents` and `embed` by `vectors_by`; not used by itself."""
+    """`encode_queries` and `encode_documents` by `vectors_by`; not used by itself."""
 
     vectors_by: Callable[..., Vectors]
     embed_batch: Callable[..., Tensor]
     carried_tokens: Callable[[], int]
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of texts with no prefix before them, `(n, dim)` float32."""
-        return self._vectors(texts, "")
 
     def encode_queries(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """Unit vectors of queries, `(n, dim)` float32: CDE's ψ(q), or ψ(q; D) in a context."""

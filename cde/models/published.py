@@ -278,10 +278,8 @@ class Variant:
             sequence, those before `unrotated` by nothing. For "head", they turn by the index of the
             attention head; "plain" is the backbone's own way.
         token_type_twice: the token type embedding is added to every token once more.
-        embedding_norm_twice: text passes the backbone's embedding norm before the whole sequence
-            does.
-        window_spares_context: local attention (ModernBERT) counts no places between text and
-            context.
+        embedding_norm_twice: text passes the embedding norm before the whole sequence does.
+        window_spares_context: local windows (ModernBERT) count no places from text to context.
         residual: the output projection is added to what it projects, instead of replacing it.
     """
 

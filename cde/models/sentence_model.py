@@ -22,7 +22,7 @@ from cde.models.weights import fetch_folder
 from cde.validation import unknown
 
 #: what `transformers` hands on, and has no bearing on a folder that is here
-_OWN = {
+_HANDED_ON = {
     "_from_auto",
     "adapter_kwargs",
     "force_download",
@@ -64,7 +64,7 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
     ) -> SentenceModel:
         """The encoder of a folder, in the context that it was saved with."""
         hub = {name: others.pop(name) for name in _HUB if name in others}
-        if strange := set(others) - _OWN:
+        if strange := set(others) - _HANDED_ON:
             raise ValueError(unknown(strange, {"attn_implementation", "dtype", "revision", *_HUB}))
         folder = fetch_folder(path_or_repository, revision, **hub)
         options = {"attn_implementation": attn_implementation, "device": "cpu"}

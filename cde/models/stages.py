@@ -327,10 +327,7 @@ class SecondStage(nn.Module):
     def null_tokens(self, count: int) -> Tensor:
         """The null token v∅, `(count, dim)`."""
         if self.null_embedding is None:
-            raise ValueError(
-                "this model has no null token, since it was trained without sequence dropout: it "
-                "cannot do without a context"
-            )
+            raise ValueError("this model has no null token, so it cannot do without a context")
         return self.null_embedding.expand(count, -1)
 
     def soft_prompt(self) -> Tensor:

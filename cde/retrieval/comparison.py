@@ -70,9 +70,8 @@ class Run:
 
     def __post_init__(self) -> None:
         given: Any = self.rankings
-        if not isinstance(given, Mapping) or not all(
-            isinstance(r, Mapping) for r in given.values()
-        ):
+        well = isinstance(given, Mapping) and all(isinstance(r, Mapping) for r in given.values())
+        if not well:
             raise TypeError(f"rankings must be query ids → document ids → scores; {shown(given)}")
         checked_text(self.name, "name")
         if not given:
@@ -288,15 +287,6 @@ def compare_tables(first: ArrayLike | pd.DataFrame, second: ArrayLike | pd.DataF
     return Comparison(found, p_value(found, 0.0), _ordered(cells))
 
 
-def _judged(qrels: Any, runs: list[Run]) -> RetrievalSet:
-    """A set for runs, of judgements alone: of documents that are judged or found, without text."""
-    judgements = read_judgements(qrels)
-    ranked = (*judgements.values(), *(one for run in runs for one in run.rankings.values()))
-    found, queries = list(dict.fromkeys(chain.from_iterable(ranked))), list(judgements)
-    texts, asked = [""] * len(found), [""] * len(queries)
-    return RetrievalSet(found, texts, queries, asked, judgements, name="judgements")
-
-
 def _scored(
     systems: Mapping[str, Compared], retrieval_set: Any, metric: str, depth: int, drop_own: bool
 ) -> dict[str, pd.Series[float]]:
@@ -311,7 +301,12 @@ def _scored(
                 "retrieval_set must be a RetrievalSet for a system that searches; judgements do "
                 f"for runs alone (paths, rankings). It is {shown(retrieval_set)}"
             )
-        retrieval_set = _judged(retrieval_set, runs)
+        # of documents that are judged or found, and of queries, without text
+        judged = read_judgements(retrieval_set)
+        ranked = (*judged.values(), *(one for run in runs for one in run.rankings.values()))
+        found, asked = list(dict.fromkeys(chain.from_iterable(ranked))), list(judged)
+        texts = [""] * len(found), [""] * len(asked)
+        retrieval_set = RetrievalSet(found, texts[0], asked, texts[1], judged, name="judgements")
     tables = score_systems(given, retrieval_set, metric, depth, drop_own)
     if len(tables[0]) < 2:
         raise ValueError(f"{retrieval_set.name} must have two judged queries or more to compare on")

@@ -192,8 +192,7 @@ def rerank(
 
     Example:
         >>> from cde.lexical import BM25
-        >>> toy = RetrievalSet(["d1", "d2"], ["red boats", "red red house"], ["q"], ["red"],
-        ...     {"q": {"d2": 1}})
+        >>> toy = RetrievalSet(["d1", "d2"], ["red boats", "red red house"], ["q"], ["red"], {})
         >>> list(rerank(BM25(), toy, {"q": {"d1": 0.9, "d2": 0.1}}, depth=1)["q"])
         ['d1']
     """
@@ -375,8 +374,7 @@ def evaluate(
     """Mean over queries of trec_eval's measures.
 
     Args:
-        encoder: an encoder (`encode_queries`, `encode_documents`), a ranker (`rank`), or a model of
-            sentence-transformers.
+        encoder: an encoder, a ranker such as `BM25()`, or a model of sentence-transformers.
         retrieval_set: what to search. Queries without a judgement are left out, as trec_eval and
             mteb do; a warning counts them.
         metrics: one or several of ndcg@k, map@k, recall@k, p@k, mrr@k.
@@ -393,8 +391,7 @@ def evaluate(
 
     Example:
         >>> from cde.lexical import BM25
-        >>> toy = RetrievalSet(["d1", "d2"], ["red boats", "green house"], ["q"], ["green"],
-        ...     {"q": {"d2": 1}})
+        >>> toy = RetrievalSet(["d1", "d2"], ["boats", "tea"], ["q"], ["boat"], {"q": {"d1": 1}})
         >>> evaluate(BM25(), toy)
         {'ndcg@10': 1.0}
     """
@@ -415,10 +412,9 @@ class Hybrid:
 
     Example:
         >>> from cde.lexical import BM25
-        >>> toy = RetrievalSet(["d1", "d2"], ["red boats", "green house"], ["q"], ["green"],
-        ...     {"q": {"d2": 1}})
+        >>> toy = RetrievalSet(["d1", "d2"], ["boats", "tea"], ["q"], ["boat"], {})
         >>> Hybrid([BM25(), BM25(k1=2.0)]).rank(toy)["q"]
-        {'d2': 0.03278688524590164}
+        {'d1': 0.03278688524590164}
     """
 
     systems: Sequence[System]

@@ -155,10 +155,8 @@ def as_encoder(model: object) -> Encoder:
         if isinstance(model, SentenceEncoder):
             return _Sentences(model)
     if getattr(model, "reads_context", False) and not isinstance(model, type):
-        raise TypeError(
-            f"{type(model).__name__} is bound to no corpus: model.with_context(documents) "
-            "gives the encoder that ranks them"
-        )
+        name = type(model).__name__
+        raise TypeError(f"{name} is bound to no corpus: model.with_context(documents) binds it")
     name = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
     raise TypeError(
         f"{name} cannot rank: expected encode_queries and encode_documents, or "
@@ -193,6 +191,10 @@ class SentenceMethods:
         self, texts: Sequence[str], role: Role, batch_size: int | None = None
     ) -> NDArray[np.float32]:
         """Unit vectors `(n, dim)` of texts, with the prompt of their role before them."""
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of texts, `(n, dim)` float32, with no prompt before them."""
+        return self._vectors(texts, "")
 
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors of queries, `(n, dim)` float32, with the prompt for queries, if any."""

@@ -20,18 +20,10 @@ _TwoOrMore = Annotated[Whole, Field(ge=2, le=_MOST)]  # a text's two marks; a pa
 _Above0 = Annotated[Number, Field(gt=0)]
 
 #: settings that came after the first records
-_LATER = (
-    "context_from",
-    "null_share",
-    "trains",
-    "cluster_by",
-    "hardness",
-    "final_rate",
-    "clip_gradients",
-    "evaluate_every",
-    "surrogate",
-    "filter_surrogate",
-)
+_LATER = """
+    context_from null_share trains cluster_by hardness final_rate clip_gradients evaluate_every
+    surrogate filter_surrogate
+""".split()  # noqa: SIM905
 
 
 @declared
@@ -161,10 +153,8 @@ class TrainConfig:
             )
         contextual, reader = self.architecture == "contextual", self.trains == "reader"
         if contextual and self.context_from == "batch" and self.context_size > self.batch_size:
-            raise ValueError(
-                f"the context is drawn from the batch: context_size {self.context_size} is more "
-                f"than batch_size {self.batch_size}"
-            )
+            drawn = f"context_size {self.context_size} is more than batch_size {self.batch_size}"
+            raise ValueError(f"{drawn}, of which the context is drawn")
         null = self.model.get("null_token", True) or self.attention == "gated"
         if contextual and self.null_share and not null:
             raise ValueError(
@@ -173,10 +163,8 @@ class TrainConfig:
         if reader and (self.architecture, self.attention) != ("contextual", "gated"):
             raise ValueError("trains='reader' needs a contextual encoder with attention='gated'")
         if reader and self.null_share:
-            raise ValueError(
-                "trains='reader' learns nothing from a batch without context: null_share must be "
-                f"0; it is {self.null_share}"
-            )
+            said = f"null_share must be 0; it is {self.null_share}"
+            raise ValueError(f"trains='reader' learns nothing from a batch without context: {said}")
         if doubled := sorted({field.name for field in fields(self)} & set(self.model)):
             raise ValueError(f"set {', '.join(doubled)} beside model, not in it")
         if not self.model:

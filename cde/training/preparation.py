@@ -91,11 +91,9 @@ class Preparation:
         self.hard: Positions | None = None
         if hard_negatives is not None:
             self.hard = positions_of_pairs(hard_negatives, "hard_negatives", len(pairs))
-            if len(self.hard) != len(pairs):
-                raise ValueError(
-                    f"hard_negatives must have a row for each of the {len(pairs)} pairs, not "
-                    f"{len(self.hard)}"
-                )
+            if (rows := len(self.hard)) != len(pairs):
+                each = f"a row for each of the {len(pairs)} pairs, not {rows}"
+                raise ValueError(f"hard_negatives must have {each}")
         elif config.hard_negatives:  # with the filter's ε, also where the batches have no filter
             epsilon = config.filter_epsilon or 0.0
             self.hard = self.processes.agreed(

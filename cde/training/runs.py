@@ -299,10 +299,8 @@ def train(
     address of the first.
 
     Example:
-        >>> config = TrainConfig(data="pydocs/rich", architecture="bi-encoder", layers=1,
-        ...     batches="random",
-        ...     filter_epsilon=None, batch_size=8, steps=2, warmup_steps=1, query_tokens=8,
-        ...     document_tokens=8)
+        >>> config = TrainConfig(data="pydocs/rich", architecture="bi-encoder", layers=1, steps=2,
+        ...     batches="random", filter_epsilon=None, batch_size=8)
         >>> run = train(config)
         >>> len(run.metrics), run.model().dim
         (2, 384)

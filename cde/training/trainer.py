@@ -55,10 +55,8 @@ def build_model(config: TrainConfig, device: torch.device | None = None) -> Enco
         model: Encoder = cls.from_pretrained(started, **options)
         own = getattr(model.config, "context_size", config.context_size)
         if config.context_size > own:
-            raise ValueError(
-                f"the encoder in {config.start} has a context of {own} documents: context_size can "
-                f"be {own} or less; it is {config.context_size}"
-            )
+            most = f"context_size can be {own} or less; it is {config.context_size}"
+            raise ValueError(f"{config.start} has a context of {own} documents: {most}")
         return model
     settings = {"max_tokens": longest_text(config), **config.model}
     if config.architecture == "bi-encoder":
@@ -204,10 +202,8 @@ class Trainer:
         model = build_model(config, self.processes.device) if model is None else model
         self.model = model.train()
         if model.longest is not None and (asked := longest_text(config)) > model.longest:
-            raise ValueError(
-                f"the encoder has {model.longest} learned positions: query_tokens, document_tokens "
-                f"and context_tokens can be that many; the largest is {asked}"
-            )
+            kinds = "query_tokens, document_tokens and context_tokens"
+            raise ValueError(f"{kinds} can be {model.longest} for this encoder; one is {asked}")
         prefixes = (model.config.query_prefix, model.config.document_prefix)
         self.prepared = Preparation(
             config, pairs, model.tokenizer, prefixes, self.processes, hard_negatives, plan

@@ -203,7 +203,9 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
         raise ValueError(f"{path} is damaged ({error}): {_AGAIN}") from error
     if settings["version"] != _VERSION:
         other = f"{folder} holds an index of version {settings['version']!r}"
-        raise ValueError(f"{other}, and this cde reads version {_VERSION}: build the index again")
+        raise ValueError(
+            f"{other}, and this cde reads version {_VERSION}: use the cde that made it"
+        )
     return settings
 
 

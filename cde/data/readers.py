@@ -87,7 +87,7 @@ def _find(folder: Path, stem: str) -> Path:
         if candidate.exists():
             return candidate
     held = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
-    raise FileNotFoundError(f"{folder} has no {stem}.jsonl or {stem}.jsonl.gz; it has {held}")
+    raise FileNotFoundError(f"{folder} has no {stem}.jsonl or {stem}.jsonl.gz. It has {held}")
 
 
 def _tab_separated(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:

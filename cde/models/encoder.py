@@ -456,7 +456,7 @@ class BiEncoder(PromptedEncoder, Encoder):
         if (kind := values.get("model_type")) != (own := BiEncoderConfig.model_type):
             raise ValueError(
                 f"{folder} holds a model of type {shown(kind)}, not {own!r}: "
-                "BiEncoder.from_backbone starts from a transformer"
+                "from_backbone reads transformers, ContextualEncoder.from_pretrained CDE models"
             )
         model = cls(BiEncoderConfig.from_dict(values))
         fill(model, read_weights(folder), str(folder))

@@ -95,7 +95,7 @@ def search(
             if not product.sum().isfinite():  # to look at each number takes twice the search
                 _refuse_infinite(documents, "documents")
                 if not product.isfinite().all():
-                    raise ValueError("vectors are too long: their products leave single precision")
+                    raise ValueError("vectors are too long: inner products leave single precision")
             values, columns = product.topk(min(depth, product.shape[1]), dim=1)
             best = torch.cat([best, values], dim=1)
             where = torch.cat([where, columns + offset], dim=1)
@@ -424,7 +424,8 @@ class Hybrid:
         if isinstance(self.systems, str) or not isinstance(self.systems, Sequence):
             raise TypeError(f"systems must be a list; it is {shown(self.systems)}")
         if not self.systems or not checked_number(self.k, "k") >= 0:
-            raise ValueError(f"systems must be one or more, and k 0 or more; k is {shown(self.k)}")
+            needed = "a hybrid needs one system or more and k of 0 or more"
+            raise ValueError(f"{needed}; k is {shown(self.k)}")
 
     def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:
         """Rank a retrieval set: query id → document id → fused score, best first, of ties the later

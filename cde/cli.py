@@ -181,7 +181,7 @@ def _change(options: argparse.Namespace) -> None:
     from cde.corpus.files import counted
 
     index = corpus.Index.load(options.folder)
-    change = index.sync if options.step == "sync" else index.add_from
+    change: Callable[..., Any] = index.sync if options.step == "sync" else index.add_from
     changes = change(options.source, _columns(options))
     if changes.left_out:
         print(f"not read: {counted(changes.left_out)}", file=sys.stderr)

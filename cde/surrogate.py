@@ -383,8 +383,10 @@ class Surrogate(SentenceMethods):
             return np.zeros((0, self.dim), np.float32)
         role = "" if self.name == "minilm" else role  # MiniLM has no prompts: one cache serves all
         distinct = sorted(set(texts), key=lambda text: (-len(text), text))
-        model = f"{self.fingerprint}{role and '-' + role}" if self.cache else ""
-        with VectorStore(model, self.dim) if model else contextlib.nullcontext() as store:
+        kept: contextlib.AbstractContextManager[VectorStore | None] = contextlib.nullcontext()
+        if self.cache:
+            kept = VectorStore(f"{self.fingerprint}{role and '-' + role}", self.dim)
+        with kept as store:
             known = store.read(distinct) if store else {}
             missing = [text for text in distinct if text not in known]
             starts = [*range(0, len(missing), _PORTION)]

@@ -55,7 +55,7 @@ _COLON_IDS = {"nomic_bert": 1024, "modernbert": 27}  # ":" in the tokenisers of 
 _NOT_SHAPE = ("reference_compile", "architectures", "dtype", "torch_dtype", "transformers_version")
 _GATES = {"swiglu": "silu", "geglu": "gelu", "glu": "sigmoid"}
 #: what these settings may be, where a config has them: there are no checkpoints of other encoders
-_OF_NOMIC = {
+_OF_NOMIC: dict[str, tuple[Any, ...]] = {
     "activation_function": tuple(_GATES),
     "prenorm": (False,),
     "use_rms_norm": (False,),
@@ -63,7 +63,7 @@ _OF_NOMIC = {
     "parallel_block": (False,),
     "causal": (False,),
 }
-_OF_BOTH = {
+_OF_BOTH: dict[str, tuple[Any, ...]] = {
     "architecture": ("transductive", "contextual"),
     "autoregressive_backbone": (False,),
     "pooling_strategy": ("mean",),

@@ -291,12 +291,12 @@ def checked_vectors(
     some if its `zeros_for_unknown` is true, as of an encoder of words.
     """
     vectors = as_array(given)
-    fit = vectors.dtype.kind in "fiu" and vectors.ndim == 2 and len(vectors) == count
+    numbers = vectors.dtype.kind in "fiu"
+    fit = numbers and vectors.ndim == 2 and len(vectors) == count
     if not fit or (count and vectors.shape[1] == 0) or dim not in (None, vectors.shape[1]):
-        raise ValueError(
-            f"{called(encoder)} gave a {type(given).__name__} of shape {vectors.shape} for {count} "
-            f"{what}; expected numbers of shape ({count}, {'dim' if dim is None else dim})"
-        )
+        gave = f"vectors of shape {vectors.shape}" if numbers else "no vectors"
+        expected = f"({count}, {'dim' if dim is None else dim})"
+        raise ValueError(f"{called(encoder)} gave {gave} for {count} {what}; expected {expected}")
     squares = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64, casting="unsafe")
     zeros = squares == 0
     unknown = getattr(encoder, "zeros_for_unknown", False) is True and not zeros.all()

@@ -186,7 +186,7 @@ def test_a_saved_reader_is_read_back_in_half_precision(tmp_path: Path) -> None:
 
 def test_a_reader_of_another_encoder_and_an_empty_corpus_are_refused() -> None:
     reader = replace(fit_reader(np.eye(6), np.eye(6)), encoder="another")
-    for corpus, said in ((CORPUS, "another encoder"), ([], "documents must be one or more")):
+    for corpus, said in ((CORPUS, "give sample queries"), ([], "documents must be one or more")):
         with pytest.raises(ValueError, match=said):
             adapted(Fixed(), corpus, reader=reader)
 

@@ -215,5 +215,5 @@ def cached_backward(
             with state.again():
                 again = first_stage(documents)
             if again.requires_grad:  # a first stage may be frozen
-                again.backward(rows.to(again.dtype))  # type: ignore[no-untyped-call]
+                again.backward(rows.to(again.dtype))
     return value

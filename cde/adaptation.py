@@ -96,14 +96,11 @@ class Shift:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all of it."""
         parts = [self.queries.tobytes(), self.documents.tobytes()]
         return content_hash(parts if self.weights is None else [*parts, self.weights.tobytes()])
 
     def of(self, vectors: Vectors, role: Role) -> Vectors:
-        """Vectors of queries or of documents, shifted, of length 1; one that equals the mean, of
-        which nothing would be left, stays as it is.
-        """
+        """Vectors, shifted, of length 1; one that equals the mean would be nothing, and stays."""
         moved = vectors - (self.queries if role == "query" else self.documents)
         alike = np.linalg.norm(moved, axis=1) <= 1e-6 * np.linalg.norm(vectors, axis=1)
         moved[alike] = vectors[alike]
@@ -174,7 +171,7 @@ class AdaptedEncoder(SentenceMethods):
         shift = self.shift
         if shift.weights is None and not (shift.queries.any() or shift.documents.any()):
             return (
-                "none: the corpus is unlike those the reader was fitted on, so it is left as it was"
+                "none: the corpus is unlike those of the reader, so the encoder is left as it was"
             )
         reader = linear_reader()
         if reader.encoder != getattr(self.encoder, "name", None):
@@ -185,10 +182,7 @@ class AdaptedEncoder(SentenceMethods):
 
     def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
         if not role:
-            raise ValueError(
-                "an adapted encoder shifts queries and documents differently: take encode_query or "
-                "encode_document, or encode(…, prompt_name='query')"
-            )
+            raise ValueError("queries and documents differ: take encode_query or encode_document")
         what: Any = "queries" if role == "query" else "documents"
         return self.shift.of(encoded(self.encoder, checked_texts(texts), what, self.dim), role)
 
@@ -243,10 +237,7 @@ def adapted(
         return AdaptedEncoder(model, Shift(asked.mean(axis=0), mean, weights(read, asked)))
     reader = linear_reader() if reader is None else checked_instance(reader, LinearReader, "reader")
     if reader.encoder not in ("", getattr(model, "name", None)):
-        raise ValueError(
-            f"the linear reader was fitted to vectors of {reader.encoder!r}, and "
-            f"{called(encoder)} is another encoder: give sample queries"
-        )
+        raise ValueError(f"the linear reader is for {reader.encoder!r} alone: give sample queries")
     near = reader.nearness(mean)
     if near < reader.least_near:
         warnings.warn(

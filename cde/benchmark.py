@@ -5,10 +5,10 @@ any other task from the texts that are evaluated, and never from the labels. The
 its result is kept.
 
 Retrieval and reranking go through mteb's `SearchProtocol`, whose `index` is given the corpus to
-search, for each split and subset; scores are those of `cde.evaluate`. All other tasks go through
-its encoder protocol, which gives one column of texts at a time and no task: so the model knows the
-tasks that it will be evaluated on. Of a task that it does not know it draws from what it is given
-first. A result belongs to an encoder's weights, by their hash.
+search; scores are those of `cde.evaluate`. All other tasks go through its encoder protocol, which
+gives one column of texts at a time and no task: so the model knows the tasks that it will be
+evaluated on, and else draws from what it is given first. A result belongs to an encoder's weights,
+by their hash.
 """
 
 from __future__ import annotations
@@ -99,10 +99,8 @@ def draw(texts: Sequence[str], size: int, seed: int) -> list[str]:
     if not texts:
         raise ValueError("there is no text to draw a context from")
     distinct = list(dict.fromkeys(texts))
-    rows = np.random.default_rng(seed).choice(
-        len(distinct), min(size, len(distinct)), replace=False
-    )
-    return [distinct[row] for row in np.sort(rows)]
+    generator, size = np.random.default_rng(seed), min(size, len(distinct))
+    return [distinct[row] for row in np.sort(generator.choice(len(distinct), size, replace=False))]
 
 
 def prefixes_of(metadata: TaskMetadata) -> dict[str, str]:
@@ -111,11 +109,8 @@ def prefixes_of(metadata: TaskMetadata) -> dict[str, str]:
     By the authors' evaluation: retrieval has two, Quora's questions the query's on both sides,
     clustering its own, and everything else, reranking too, the one of classification (§10.7).
     """
-    kinds = {
-        "Retrieval": "retrieval",
-        "InstructionRetrieval": "retrieval",
-        "Clustering": "clustering",
-    }
+    kinds = dict.fromkeys(("Retrieval", "InstructionRetrieval"), "retrieval")
+    kinds["Clustering"] = "clustering"
     quora = metadata.name.startswith("QuoraRetrieval")
     kind = "question retrieval" if quora else kinds.get(metadata.type, "classification")
     return dict(TASK_PREFIXES[kind])
@@ -151,11 +146,7 @@ class BenchmarkRanker:
         top_ranked: Mapping[str, Sequence[str]] | None = None,
         **_: Any,
     ) -> dict[str, dict[str, float]]:
-        """Query id → document id → score, of the best `top_k` documents, or of the candidates.
-
-        Raises:
-            RuntimeError: no corpus was indexed.
-        """
+        """Query id → document id → score, of the best `top_k` documents, or of the candidates."""
         if self._corpus is None:
             raise RuntimeError("search() needs a corpus: call index(corpus, …) first")
         ids, texts = list(queries["id"]), _read(queries, task_metadata, PromptType.query)
@@ -245,13 +236,11 @@ class BenchmarkEncoder(BenchmarkRanker):
     similarity, similarity_pairwise = staticmethod(cos_sim), staticmethod(pairwise_cos_sim)
 
     def _bind(self, metadata: TaskMetadata, split: str, subset: str, given: list[str]) -> Encoder:
-        """The encoder in the context of a task."""
         if metadata.type in _CLASSIFIED:  # texts to train on share the context of those evaluated
             splits = list((self._known(metadata.name) or metadata).eval_splits)
             split = split if split in splits else splits[0]
-        key = (metadata.name, split, subset)
+        key, bound = (metadata.name, split, subset), self.encoder
         if self._bound is None or self._bound[0] != key:
-            bound = self.encoder
             if self.context == "null":
                 bound = bound.with_context(None)
             elif self.context is not None:
@@ -274,7 +263,6 @@ class BenchmarkEncoder(BenchmarkRanker):
     def _documents(
         self, metadata: TaskMetadata, split: str, subset: str, given: list[str]
     ) -> list[str]:
-        """The context documents of a task, by default drawn from its own texts."""
         texts = self._own_texts(metadata, split, subset, given)
         return draw(texts, self.encoder.config.context_size, self.seed)
 
@@ -287,7 +275,6 @@ class BenchmarkEncoder(BenchmarkRanker):
         return task_texts(task, split, subset)
 
     def _prefixes(self, metadata: TaskMetadata) -> Mapping[str, str]:
-        """The prefixes of the context's documents."""
         return prefixes_of(metadata)
 
 
@@ -361,17 +348,13 @@ def model_meta(
     reads = getattr(class_of(fetch_folder(path)), "reads_context", False)
     made = _loaded(called_there, path=path, context=context if reads else None, seed=seed)
     model = getattr(made.encoder, "model", made.encoder)  # of one that is bound to a corpus
-    known = made.mteb_model_meta
-    return ModelMeta(
-        **dict(known)
-        | own
-        | {
-            "name": called_there,
-            "n_parameters": model.num_parameters(),
-            "memory_usage_mb": round(model.get_memory_footprint(return_buffers=False) / 2**20),
-            "max_tokens": model.most_tokens,
-            "framework": ["PyTorch", "Transformers", "Sentence Transformers", "safetensors"],
-            "similarity_fn_name": "cosine",
-            "use_instructions": bool(model.config.query_prefix or model.config.document_prefix),
-        }
-    )
+    own |= {
+        "name": called_there,
+        "n_parameters": model.num_parameters(),
+        "memory_usage_mb": round(model.get_memory_footprint(return_buffers=False) / 2**20),
+        "max_tokens": model.most_tokens,
+        "framework": ["PyTorch", "Transformers", "Sentence Transformers", "safetensors"],
+        "similarity_fn_name": "cosine",
+        "use_instructions": bool(model.config.query_prefix or model.config.document_prefix),
+    }
+    return ModelMeta(**dict(made.mteb_model_meta) | own)

@@ -106,13 +106,13 @@ def _add_index(commands: Any) -> None:
     add("--on-long", default="chunk", choices=ways, help="what to do with long documents")
     asked = "what people ask: adapts the model to the corpus; repeatable"
     add("--sample-query", action="append", metavar="TEXT", help=asked)
-    step("sync", _sync, "make the index equal to its source", folder, _source(nargs="?"))
+    step("sync", _change, "make the index equal to its source", folder, _source(nargs="?"))
     search = step("search", _search, "the documents that answer a query best", folder)
     search.add_argument("query", nargs="+", help="one query or several, each in quotes")
     search.add_argument("--depth", type=int, default=10, metavar="N", help="documents (default 10)")
     search.add_argument("--words", action="store_true", help="fuse with the ranking of BM25")
     search.add_argument("--json", action="store_true", help="as JSON, with the whole texts")
-    step("add", _add, "add a source's documents; these alone are embedded", folder, _source())
+    step("add", _change, "add a source's documents; these alone are embedded", folder, _source())
     remove = step("remove", _remove, "remove documents", folder)
     remove.add_argument("id", nargs="+", help="ids of the documents")
     step("list", _list, "ids of the documents", folder)
@@ -123,19 +123,16 @@ def _add_index(commands: Any) -> None:
 def _score(options: argparse.Namespace) -> None:
     from cde.intervals import interval_text
 
-    runs = {str(path): path for path in options.run}
-    table = retrieval.compare_all(
-        runs, options.qrels, options.metric, drop_own=not options.keep_own
-    )
+    runs, drop_own = {str(path): path for path in options.run}, not options.keep_own
+    table = retrieval.compare_all(runs, options.qrels, options.metric, drop_own=drop_own)
     print(f"{options.metric}, over {table['score'].iloc[0].n} queries; intervals are of 95 %")
     for system, row in table.iterrows():
         one = row["score"]
         print(f"  {interval_text(one.estimate, one.low, one.high, 4)}  {system}")
         if row["difference"] is not None:
-            print(
-                f"    against the first: {row['difference']}, p = {row['p_value']:.3g} after "
-                f"Holm; {row['smallest_effect']:.2g} would have been seen"
-            )
+            seen = f"{row['smallest_effect']:.2g} would have been seen"
+            found = f"{row['difference']}, p = {row['p_value']:.3g} after Holm"
+            print(f"    against the first: {found}; {seen}")
 
 
 def _source(**options: Any) -> argparse.ArgumentParser:
@@ -180,16 +177,15 @@ def _build(options: argparse.Namespace) -> None:
     print(index)
 
 
-def _report(changes: corpus.Changes) -> None:
+def _change(options: argparse.Namespace) -> None:
     from cde.corpus.files import counted
 
+    index = corpus.Index.load(options.folder)
+    change: Callable[..., Any] = index.sync if options.step == "sync" else index.add_from
+    changes = change(options.source, _columns(options))
     if changes.left_out:
         print(f"not read: {counted(changes.left_out)}", file=sys.stderr)
     print(changes)
-
-
-def _sync(options: argparse.Namespace) -> None:
-    _report(corpus.Index.load(options.folder).sync(options.source, _columns(options)))
 
 
 def _search(options: argparse.Namespace) -> None:
@@ -218,10 +214,6 @@ def _plain(text: str) -> str:
     return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
 
 
-def _add(options: argparse.Namespace) -> None:
-    _report(corpus.Index.load(options.folder).add_from(options.source, _columns(options)))
-
-
 def _remove(options: argparse.Namespace) -> None:
     corpus.Index.load(options.folder).remove(options.id)
     print(f"{len(set(options.id)):,} removed")
@@ -247,29 +239,24 @@ def _status(options: argparse.Namespace) -> None:
     print(f"context      {found.context or 'none: documents may come and go'}")
     if found.adapted:
         print(f"adapted      to the documents of the build; {found.adapted}")
-    if found.drift.newer or found.drift.gone:
-        print(
-            f"drift        {found.drift.newer:.0%} of the passages came after the build, "
-            f"{found.drift.gone:.0%} of the first ones are gone"
-        )
-        if found.context and found.drift.distance is not None:
-            print(
-                f"             mean vector moved by {found.drift.distance:.1f} × what drawing a "
-                "context does by chance"
-            )
+    newer, gone, moved = found.drift.newer, found.drift.gone, found.drift.distance
+    if newer or gone:
+        came = f"{newer:.0%} of the passages came after the build"
+        print(f"drift        {came}, {gone:.0%} of the first ones are gone")
+        if found.context and moved is not None:
+            chance = "× what drawing a context does by chance"
+            print(f"             mean vector moved by {moved:.1f} {chance}")
     else:
         print("drift        none: these are the documents of the build")
 
 
 def _sources(_: argparse.Namespace) -> None:
-    """Print the collections that can be loaded here."""
     from cde.data import list_sources
 
     for source in list_sources():
         print(f"{source.name:<36} {source.kind:<18} {source.location}")
     print(
-        "also: folder:<path>, hub:<repo>[:<config>]; set CDE_DATA to a folder with beir/ and "
-        "pairs/ for more"
+        "also: folder:<path>, hub:<repo>[:<config>]; below $CDE_DATA: beir/<name>, pairs/<source>"
     )
 
 
@@ -341,11 +328,9 @@ def main(arguments: Sequence[str] | None = None, more: Sequence[ModuleType] = ()
         print(f"cde {command}: {error}", file=sys.stderr)
         return 1 if isinstance(error, RuntimeError) else 2
     except sqlite3.Error as error:
-        print(
-            f"cde {command}: the store of vectors in {cache_root() / 'embeddings'}: {error}. Wait "
-            "for the processes that use it, or set CDE_CACHE to another folder",
-            file=sys.stderr,
-        )
+        place = f"the store of vectors in {cache_root() / 'embeddings'}"
+        wait = "Wait for the processes that use it, or set CDE_CACHE to another folder"
+        print(f"cde {command}: {place}: {error}. {wait}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again, it would end in a traceback

@@ -38,6 +38,13 @@ def bfloat16_is_fast() -> bool:
     if has.get("architecture") == "x86_64":
         of_amd = "AMD" in str(has.get("cpu_name"))
         return has_amx() or bool(has.get("avx512_bf16") and of_amd)
+    return onednn_has_bfloat16()
+
+
+def onednn_has_bfloat16() -> bool:
+    """Whether oneDNN, by which torch multiplies on a CPU, has products in bfloat16 here."""
+    import torch
+
     check = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return check is not None and bool(check())
 

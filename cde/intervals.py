@@ -1,8 +1,7 @@
 """Estimates with their uncertainty, through SciPy, and the test of two systems on the same queries.
 
-A number comes as an `Interval`: the estimate, a 95 % interval, n, and how it was made. The
-percentile bootstrap resamples what the number is about: queries for a mean over queries. Resampling
-a few training runs gives intervals that are far too narrow: those are Student's.
+The percentile bootstrap resamples what a number is about: queries for a mean over queries.
+Resampling a few training runs gives intervals that are far too narrow: those are Student's.
 
 When every seed was tested on every collection, a difference y of seed i on collection j is μ + aᵢ +
 bⱼ + eᵢⱼ, all independent and normal (the two-way random model without repeats). The mean squares of
@@ -133,9 +132,7 @@ def mean_interval(values: ArrayLike, seed: int = 0) -> Interval:
 
 
 def run_interval(values: ArrayLike, over: str = "runs") -> Interval:
-    """Mean of a few independent training runs with Student's interval, which supposes that they
-    scatter normally; a bootstrap interval of three is at best their range.
-    """
+    """Mean of a few independent training runs, which scatter normally, with Student's interval."""
     array = np.asarray(values, dtype=np.float64).ravel()
     check_values(array, 2)
     half = float(scipy.stats.t.ppf(0.975, len(array) - 1) * scipy.stats.sem(array))
@@ -150,7 +147,10 @@ def crossed_interval(values: ArrayLike) -> Interval:
         >>> print(crossed_interval([[1.0, 2.0, 3.0], [1.2, 1.8, 3.1], [0.9, 2.1, 2.8]]))
         2.0 [-0.4, 4.4]
     """
-    table = checked_table(values)
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim != 2 or min(table.shape) < 2:
+        raise ValueError(f"values must be (seeds, collections), two or more of each: {table.shape}")
+    check_values(table.ravel(), 4)
     rows, columns, rest = mean_squares(table)
     seeds, collections = table.shape
     combined = rows + columns - rest
@@ -175,10 +175,6 @@ def table_interval(values: ArrayLike | pd.Series[float]) -> Interval | None:
     Example:
         >>> print(table_interval([[1.0, 2.0, 3.0]]), table_interval([[1.0]]))
         2.0 [-0.5, 4.5] None
-        >>> cells = pd.MultiIndex.from_product([(0, 1), (2, 3, 4)], names=["seed", "set"])
-        >>> by_cell = pd.Series([1.0, 2.0, 3.0, 1.2, 1.8, 3.1], cells)
-        >>> table_interval(by_cell) == crossed_interval([[1.0, 2.0, 3.0], [1.2, 1.8, 3.1]])
-        True
     """
     if isinstance(values, pd.Series) and values.index.nlevels == 2:
         values = values.dropna().unstack()  # noqa: PD010
@@ -190,15 +186,6 @@ def table_interval(values: ArrayLike | pd.Series[float]) -> Interval | None:
     if min(table.shape) > 1:
         return crossed_interval(table)
     return run_interval(table, "seeds" if table.shape[1] == 1 else "collections")
-
-
-def checked_table(values: ArrayLike) -> np.ndarray:
-    """A table of differences, two seeds and two collections or more."""
-    table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 2 or min(table.shape) < 2:
-        raise ValueError(f"values must be (seeds, collections), two or more of each: {table.shape}")
-    check_values(table.ravel(), 4)
-    return table
 
 
 def mean_squares(table: np.ndarray) -> tuple[float, float, float]:
@@ -217,23 +204,16 @@ def mean_squares(table: np.ndarray) -> tuple[float, float, float]:
 
 def smallest_effect(interval: Interval, bound: float = 0.0, power: float = 0.8) -> float:
     """The smallest distance from a bound that such a measurement shows with this power: the whole
-    interval lies beyond it. Infinite for a share of too few things to show anything.
-
-    Args:
-        interval: a measurement; its width says how much it scatters.
-        bound: the bound of a share, of which the scatter depends; of no matter otherwise.
-        power: the probability; above 0.025, with which it shows an effect of none.
+    interval lies beyond it. Infinite for a share of too few things to show anything. The bound is
+    of no matter but for a share, whose scatter depends on it.
 
     Raises:
-        ValueError: another power.
+        ValueError: a power that is not between 0.025, with which it shows an effect of none, and 1.
 
     Example:
         >>> three = Interval(0.0, -2.48, 2.48, 3, "Student's t over runs")
         >>> round(smallest_effect(three), 2)
         3.26
-        >>> four = Interval(1.0, 0.4, 1.0, 4, "exact binomial over collections")
-        >>> smallest_effect(four, bound=0.5)
-        inf
     """
     if not 0.025 < power < 1:
         raise ValueError(f"power must be between 0.025 and 1; it is {power}")
@@ -316,14 +296,11 @@ def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) 
     """
     given: tuple[Any, Any] = first, second
     labels = [one.index for one in given if isinstance(one, pd.Series)]
-    if len(labels) == 2 and not labels[0].equals(labels[1]):
+    alike = len(labels) < 2 or labels[0].equals(labels[1])
+    if len(first) != len(second) or not alike:
         raise ValueError(
-            "both systems need the same queries; the labels of their scores differ, or stand in "
-            "another order: second.loc[first.index] puts them in that of the first"
-        )
-    if len(first) != len(second):
-        raise ValueError(
-            f"both systems need the same queries; they have {len(first)} and {len(second)} scores"
+            f"both systems need the same queries in one order; they have {len(first)} and "
+            f"{len(second)} scores{'' if alike else ' of other labels'}"
         )
     difference = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
     interval = mean_interval(difference, seed)
@@ -344,10 +321,7 @@ def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) 
 def check_values(array: NDArray[np.float64], least: int) -> None:
     """Refuse fewer values than an interval needs, and values that are not numbers."""
     if len(array) < least:
-        raise ValueError(
-            f"{least} values or more are needed for an interval; there are {len(array)}"
-        )
-    if not np.isfinite(array).all():
-        raise ValueError(
-            f"{int((~np.isfinite(array)).sum())} of {len(array)} values are not numbers"
-        )
+        said = f"{least} values or more are needed for an interval; there are {len(array)}"
+        raise ValueError(said)
+    if wrong := int((~np.isfinite(array)).sum()):
+        raise ValueError(f"{wrong} of {len(array)} values are not numbers")

@@ -143,13 +143,7 @@ class BM25:
         return f"BM25(k1={self.k1}, b={self.b}{over})"
 
     def search(self, queries: Sequence[str], depth: int = 1000) -> list[dict[int, float]]:
-        """Per query, the positions of the best documents and their scores; only documents with a
-        score above 0.
-
-        Raises:
-            TypeError: one string in place of a list.
-            ValueError: a depth below 1.
-        """
+        """Per query, the positions of the best documents and their scores above 0."""
         queries, depth = checked_texts(queries, "queries"), checked_whole(depth, "depth")
         found: list[dict[int, float]] = [{} for _ in queries]
         rows = list(range(len(queries)))

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import torch
@@ -24,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function
 from torch.utils.weak import WeakIdKeyDictionary
 
-from cde.hardware import half_precision
+from cde.hardware import half_precision, onednn_has_bfloat16
 
 #: of all optimisers, since this module was imported
 _steps = 0
@@ -48,9 +47,7 @@ class Bfloat16Weight:
         self.mark = changes(weight)
 
     def linear(self, rounded: Tensor, bias: Tensor | None, then: str) -> Tensor:
-        """What the linear layer gives, `(…, inputs)` to `(…, outputs)` bfloat16, and `then` "gelu"
-        of it, or "none".
-        """
+        """The linear layer's `(…, outputs)`, bfloat16, with `then` "gelu" taken, or "none"."""
         added = None if bias is None else bias.bfloat16()
         return torch.ops.mkldnn._linear_pointwise(  # type: ignore[no-any-return]
             rounded, self.packed, added, then, [], "none"
@@ -107,17 +104,11 @@ class products_in_bfloat16(TorchFunctionMode):
         return copy.linear(self.given[1], bias, "none" if func is linear else "gelu")
 
 
-@lru_cache(maxsize=1)
-def _onednn_has_bfloat16() -> bool:
-    there = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return there is not None and bool(there())
-
-
 @contextmanager
 def multiplying(precision: str, device: torch.device) -> Iterator[None]:
     """Embed in a precision, within this context."""
     half = half_precision(precision)
-    here = half and device.type == "cpu" and _onednn_has_bfloat16()
+    here = half and device.type == "cpu" and onednn_has_bfloat16()
     own = products_in_bfloat16() if here else nullcontext()
     with torch.autocast(device.type, torch.bfloat16, enabled=half), own:
         yield

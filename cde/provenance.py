@@ -10,21 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 #: what moves numbers; faiss comes as one of two distributions, so that one of them is missing
-_LIBRARIES = (
-    "torch",
-    "transformers",
-    "sentence-transformers",
-    "tokenizers",
-    "accelerate",
-    "faiss-cpu",
-    "faiss-gpu",
-    "bm25s",
-    "pytrec-eval-terrier",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "pandas",
-)
+_LIBRARIES = """
+    torch transformers sentence-transformers tokenizers accelerate faiss-cpu faiss-gpu bm25s
+    pytrec-eval-terrier numpy scipy scikit-learn pandas
+""".split()  # noqa: SIM905
 
 
 @dataclass
@@ -51,9 +40,7 @@ def libraries() -> dict[str, str]:
 
 
 def commit(root: Path | None = None, apart_from: str = "") -> tuple[str, bool]:
-    """The commit of the checkout, and whether there are changes that no commit has; ("unknown",
-    False) without git.
-    """
+    """The commit of the checkout, and whether there are other changes; or "unknown", False."""
     root = root or Path(__file__).resolve().parents[1]
     try:
         if not Path(_git(root, "rev-parse", "--show-toplevel")).samefile(root):

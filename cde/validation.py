@@ -1,7 +1,6 @@
 """What is checked where it enters: settings, texts and ids, groups, and the vectors of encoders.
 
-A user reads one line that names the setting, what is accepted and what was given. Texts are strings
-that a file, a hash, a tokenizer and trec_eval can take: half of a surrogate pair is none.
+A user reads one line that names the setting, what is accepted and what was given.
 
 Cost: one pass over the texts, groups or vectors; microseconds for settings.
 """
@@ -32,7 +31,6 @@ Positions = NDArray[np.int64]
 
 
 def _whole(value: Any) -> Any:
-    """A whole number of any library as Python's; 1e3 is one, True is none."""
     if isinstance(value, Integral) and not isinstance(value, bool):
         return int(value)
     if isinstance(value, Real) and not isinstance(value, bool) and float(value).is_integer():
@@ -41,7 +39,6 @@ def _whole(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """A finite number of any library as Python's."""
     try:
         if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
@@ -51,14 +48,12 @@ def _number(value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """Text, and no bytes."""
     if isinstance(value, str):
         return value
     raise ValueError("must be text")
 
 
 def _switch(value: Any) -> Any:
-    """True or false, and not what Python takes for them: "false" is a text, and true."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise ValueError("must be true or false")
@@ -85,26 +80,15 @@ def shown(value: Any, most: int = 200) -> str:
 
 def checked_texts(texts: Any, name: str = "texts") -> list[str]:
     """Texts as a list, whatever iterable they came in."""
-    if isinstance(texts, str):
-        raise TypeError(f"{name} must be a list of strings; one string was given: put it in a list")
-    if not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) == 0:
+    # of a data frame Python would take the names of columns; a set has no order of its own
+    in_a_row = isinstance(texts, Iterable) and getattr(texts, "ndim", 1) == 1
+    if not in_a_row or isinstance(texts, str | Set | Mapping):
         raise TypeError(f"{name} must be a list of strings; it is {shown(texts)}")
-    if getattr(texts, "ndim", 1) > 1:  # of a data frame, Python would take the columns' names
-        raise TypeError(
-            f"{name} must be a list of strings; a {type(texts).__name__} of shape "
-            f"{getattr(texts, 'shape', '')} was given: take one of its columns"
-        )
-    if isinstance(texts, Set | Mapping):
-        raise TypeError(
-            f"{name} must be a list of strings; a {type(texts).__name__} was given, whose order is "
-            "not that of vectors"
-        )
     items = list(texts)
     for position, text in enumerate(items):
         if not isinstance(text, str):
-            raise TypeError(
-                f"{name} must be strings; item {position} is of type {type(text).__name__}"
-            )
+            kind = type(text).__name__
+            raise TypeError(f"{name} must be strings; item {position} is of type {kind}")
     return items
 
 
@@ -212,7 +196,7 @@ def group_numbers(groups: Any, name: str, count: int | None = None) -> NDArray[n
     values = groups if isinstance(groups, np.ndarray) else np.fromiter(groups, object)
     if values.ndim != 1:
         raise ValueError(f"{name} must be a row, one for each item; it has shape {values.shape}")
-    if count is not None and len(values) != count:
+    if count not in (None, len(values)):
         raise ValueError(
             f"{name} must hold one for each of the {count} pairs; it has {len(values)}"
         )
@@ -220,9 +204,8 @@ def group_numbers(groups: Any, name: str, count: int | None = None) -> NDArray[n
     for position, value in enumerate(items):
         wrong = not isinstance(value, accepted) or value in (math.inf, -math.inf)
         if wrong or value != value:  # as what is not a number
-            raise ValueError(
-                f"{name} must be strings or numbers; item {position} is {shown(value)}"
-            )
+            said = f"item {position} is {shown(value)}"
+            raise ValueError(f"{name} must be strings or numbers; {said}")
     if len({isinstance(value, str) for value in items}) > 1:
         raise ValueError(f"{name} must be all strings or all numbers; both were given")
     # not as NumPy's own types, to which numbers above 2^53 may be equal
@@ -244,10 +227,8 @@ def encodable(texts: Any, name: str = "texts") -> list[str]:
     items = checked_texts(texts, name)
     for position, text in enumerate(items):
         if (place := half_of_a_pair(text)) is not None:
-            raise ValueError(
-                f"{name} must be whole text; item {position} has half of a surrogate pair, "
-                f"{text[place]!r}, at character {place}: leave it out"
-            )
+            half = f"half of a surrogate pair, {text[place]!r}, at character {place}: leave it out"
+            raise ValueError(f"{name} must be whole text; item {position} has {half}")
     return items
 
 
@@ -256,10 +237,8 @@ def checked_ids(ids: Any, name: str = "ids") -> list[str]:
     items = encodable(ids, name)
     for position, one in enumerate(items):
         if "\0" in one:
-            raise ValueError(
-                f"{name} must not hold NUL, where trec_eval ends a name; item {position} is "
-                f"{shown(one)}"
-            )
+            said = f"item {position} is {shown(one)}"
+            raise ValueError(f"{name} must not hold NUL, where trec_eval ends a name; {said}")
     return items
 
 
@@ -312,22 +291,12 @@ def checked_vectors(
     some if its `zeros_for_unknown` is true, as of an encoder of words.
     """
     vectors = as_array(given)
-    shape = f"({count}, {'dim' if dim is None else dim})"
-    if vectors.dtype.kind not in "fiu":
-        raise ValueError(
-            f"{called(encoder)} gave no vectors for {count} {what}: expected numbers of shape "
-            f"{shape}; it gave {type(given).__name__}"
-        )
-    if (
-        vectors.ndim != 2
-        or len(vectors) != count
-        or (count and vectors.shape[1] == 0)
-        or dim not in (None, vectors.shape[1])
-    ):
-        raise ValueError(
-            f"{called(encoder)} gave vectors of shape {vectors.shape} for {count} {what}; expected "
-            f"{shape}"
-        )
+    numbers = vectors.dtype.kind in "fiu"
+    fit = numbers and vectors.ndim == 2 and len(vectors) == count
+    if not fit or (count and vectors.shape[1] == 0) or dim not in (None, vectors.shape[1]):
+        gave = f"vectors of shape {vectors.shape}" if numbers else "no vectors"
+        expected = f"({count}, {'dim' if dim is None else dim})"
+        raise ValueError(f"{called(encoder)} gave {gave} for {count} {what}; expected {expected}")
     squares = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64, casting="unsafe")
     zeros = squares == 0
     unknown = getattr(encoder, "zeros_for_unknown", False) is True and not zeros.all()

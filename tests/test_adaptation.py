@@ -183,7 +183,7 @@ def test_a_saved_reader_is_read_back_in_half_precision(tmp_path: Path) -> None:
 
 def test_a_reader_of_another_encoder_and_an_empty_corpus_are_refused() -> None:
     reader = replace(fit_reader(np.eye(6), np.eye(6)), encoder="another")
-    for corpus, said in ((CORPUS, "another encoder"), ([], "documents must be one or more")):
+    for corpus, said in ((CORPUS, "give sample queries"), ([], "documents must be one or more")):
         with pytest.raises(ValueError, match=said):
             adapted(Fixed(), corpus, reader=reader)
 
@@ -199,5 +199,5 @@ def test_an_adapted_encoder_says_which_side_a_text_is_of() -> None:
     assert np.array_equal(encoder.encode_query(ASKED), encoder.encode_queries(ASKED))
     with pytest.raises(ValueError, match="encode_query or encode_document"):
         encoder.encode(ASKED)
-    with pytest.raises(TypeError, match="one string was given: put it in a list"):
+    with pytest.raises(TypeError, match="must be a list of strings; it is 'one query"):
         encoder.encode_queries("one query, not its letters")

@@ -108,10 +108,13 @@ def test_systems_that_do_not_differ_are_called_different_as_often_as_the_level_s
         (lambda: mean_interval([1.0]), "2 values or more are needed for an interval; there are 1"),
         (lambda: paired_test([1.0], [2.0]), "2 values or more"),
         (lambda: mean_interval([1, math.nan, math.inf]), "2 of 3 values are not numbers"),
-        (lambda: paired_test([1, 2], [1, 2, 3]), "same queries; they have 2 and 3 scores"),
+        (
+            lambda: paired_test([1, 2], [1, 2, 3]),
+            "same queries in one order; they have 2 and 3 scores",
+        ),
         (
             lambda: paired_test(pd.Series({"q": 1.0, "r": 2.0}), pd.Series({"r": 1.0, "q": 2.0})),
-            "the labels of their scores differ, or stand in another order",
+            "same queries in one order; they have 2 and 2 scores of other labels",
         ),
         (lambda: smallest_effect(mean_interval([1, 2]), power=80), "between 0.025 and 1; it is 80"),
     ],

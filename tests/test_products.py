@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 import cde
-from cde import products
+from cde import hardware, products
 from cde.corpus.encoders import record_of
 from cde.models import BiEncoder, ContextualEncoder
 from cde.models.contextual import fingerprint
@@ -41,7 +41,7 @@ def cosines(some: Vectors, others: Vectors) -> Vectors:
 
 
 needs_bfloat16 = pytest.mark.skipif(
-    not products._onednn_has_bfloat16(), reason="no bfloat16 in oneDNN here"
+    not hardware.onednn_has_bfloat16(), reason="no bfloat16 in oneDNN here"
 )
 
 

@@ -90,7 +90,7 @@ def test_static_embeddings_are_cut_as_well(tmp_path: Path) -> None:
 
 def test_a_limit_above_the_models_own_is_the_models_own_and_says_so(plain: Surrogate) -> None:
     text = "boat " * 300
-    with pytest.warns(UserWarning, match="reads 256 tokens of a text: max_tokens 10000"):
+    with pytest.warns(UserWarning, match="reads 256 tokens of a text, and not 10000"):
         given = Surrogate(max_tokens=10_000, precision="float32", cache=False).embed([text])
     np.testing.assert_allclose(given, plain.embed([text]), atol=1e-6)
 

@@ -53,7 +53,7 @@ def render(root: Path) -> Path:
     # well; to look for garbage less often saves a third of the time, and costs memory
     code = (
         "import gc, sys; gc.set_threshold(1_000_000, 50, 1000); "
-        f"from cde.storage import end_with; end_with({os.getpid()}); "
+        f"from cde_studies.workers import end_with; end_with({os.getpid()}); "
         "from jupyter_book.cli.main import main; sys.exit(main())"
     )
     options = ["-W", "-n", "--keep-going", "--path-output", "book", "."]

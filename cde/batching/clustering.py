@@ -5,8 +5,7 @@ Eq. 3 asks for clusters of pairs that are near by the distance m((d, q), (d', q'
 and belongs, as in the authors' code, to the centroid nearest to the first; a centroid that attracts
 second points alone stays empty. Unlike the authors, and as the paper says, the distance is
 Euclidean, the vectors are not reduced to 128 dimensions first, and every point is used in training.
-FAISS does the k-means, on the GPU where there is one. The clustering paper looks at one side only:
-spherical k-means on the documents' or on the queries' vectors (`cluster_vectors`).
+FAISS does the k-means, on the GPU where there is one.
 
 **Sets larger than memory.** Vectors may be memory-mapped, in float32 or float16. With `shard_size`,
 the pairs of a domain are shuffled by the seed and dealt into shards of at most so many pairs. Each
@@ -46,17 +45,14 @@ def cluster_pairs(
     Args:
         query_vectors, document_vectors: `(n, dim)` float32 (or float16) surrogate vectors of the
             pairs; they may be memory-mapped.
-        cluster_size: pairs a cluster, on average: a domain of n pairs gets ⌈n / cluster_size⌉
-            centroids.
+        cluster_size: pairs a cluster, on average: n pairs get ⌈n / cluster_size⌉ centroids.
         domains: the domain of each pair; clusters never cross it. By default all are one domain.
         iterations, attempts: how many k-means makes; it keeps the attempt with the least distance.
         seed: seed of the starts, and of the shuffle that deals pairs into shards.
-        shard_size: cluster domains of more pairs than this in shards of at most so many (see the
-            module's text); by default a domain is one shard.
+        shard_size: cluster domains of more pairs in shards of at most so many (see above).
 
     Returns:
-        `(n,)` int64 labels, 0 … number of clusters − 1, numbered domain after domain, shard after
-        shard.
+        `(n,)` int64 labels from 0 on, numbered domain after domain, shard after shard.
 
     Example:
         >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 4, axis=0)
@@ -67,11 +63,12 @@ def cluster_pairs(
     query_vectors = array_of_numbers(query_vectors, "query_vectors")
     document_vectors = array_of_numbers(document_vectors, "document_vectors")
     check_pairs(query_vectors, document_vectors)
+
+    def points_of(rows: Positions) -> Vectors:
+        return paired_points(query_vectors[rows], document_vectors[rows])
+
     shards = domain_shards(len(query_vectors), cluster_size, domains, shard_size, seed)
-    return _cluster(
-        lambda rows: paired_points(query_vectors[rows], document_vectors[rows]),
-        *(shards, cluster_size, False, iterations, attempts, seed),
-    )
+    return _cluster(points_of, shards, cluster_size, False, iterations, attempts, seed)
 
 
 def cluster_vectors(
@@ -197,7 +194,6 @@ def paired_points(query_vectors: Vectors, document_vectors: Vectors) -> Vectors:
 
 
 def check_pairs(query_vectors: Vectors, document_vectors: Vectors) -> None:
-    """Refuse vectors that are not pairs."""
     if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
         raise ValueError(
             f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "

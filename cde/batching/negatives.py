@@ -69,7 +69,7 @@ def false_negatives(
     epsilon = checked_number(epsilon, "epsilon")
     threshold = None if threshold is None else checked_number(threshold, "threshold")
     n, m = len(query_vectors), len(document_vectors)
-    if (n == 0 and m > 0) or (n > 0 and (m % n or m < n)):
+    if m < n or (m % n if n else m):
         raise ValueError(
             f"{m} documents for {n} queries: one each is needed, or one and as many hard "
             "negatives for each"
@@ -113,15 +113,13 @@ def mine_hard_negatives(
 
     An answer of the query, in this pair or in another with the same query, is never among them, nor
     a copy of one: what has equal vectors is the same. Where there are too few other documents,
-    those of S(q, d) come last.
+    those of S(q, d) come last. Of a document that stands in several pairs, each copy counts.
 
     Args:
         query_vectors, document_vectors: `(n, dim)` float32 unit vectors of the pairs.
         count: hard negatives a query.
         domains: of each pair; negatives come from the query's own.
         epsilon: documents that score at least the labelled one's score plus ε are false negatives.
-
-    Of a document that stands in several pairs, each copy counts.
 
     Raises:
         ValueError: a pair whose domain has too few documents that are not answers of its query;

@@ -14,8 +14,8 @@ With labels that are all zero and strata as domains (sources, or clusters within
 batch comes from one stratum, and strata are drawn in proportion to their size, without replacement
 (clustering paper §2).
 
-Batches that are laid down before training are a *plan*, a `(steps, batch_size)` table of positions
-of pairs. Any way of making batches can be written as one, and is then trained with.
+Any way of making batches can be written down before training as a *plan*, a `(steps, batch_size)`
+table of positions of pairs.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ _REST = 0.5  # lists are made again once this part of their centroids is unvisit
 
 
 def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
-    """Visit every centroid once, each time going on to the nearest one not yet visited, of equally
-    near ones to that of the lowest index: `(k,)` int64.
-    """
+    """A tour `(k,)` that goes on to the nearest centroid not yet visited, of ties to the first."""
     centroids = array_of_numbers(centroids, "centroids")
     if centroids.ndim != 2:
         raise ValueError(f"centroids must be (k, dim); they are {centroids.shape}")
@@ -127,15 +125,13 @@ def pack_batches(
     """Cut clusters into batches of one size; no batch crosses a domain, unless asked for.
 
     Args:
-        labels: `(n,)` the cluster of each pair, as `cluster_pairs` gives them. All zero: random
-            batches.
+        labels: `(n,)` the cluster of each pair (`cluster_pairs`). All zero: random batches.
         batch_size: pairs a batch.
         order: "random", or "tsp" for the greedy tour over centroids.
         vectors: `(n, dim)` document vectors, whose means are the centroids; "tsp" needs them.
         domains: `(n,)` the domain of each pair; by default all are one domain.
         seed: seed of the order of clusters, of pairs within a cluster, and of the batches.
-        drop_last: drop what does not fill a batch at the end of a domain; False keeps it as a short
-            batch.
+        drop_last: drop what does not fill a batch at the end of a domain, or keep it, short.
         cross_domains: the authors' way: the domains' clusters are laid end to end, in random order
             of domains, and cut as one row.
 
@@ -180,9 +176,7 @@ class BatchSampler:
         if not isinstance(order, str) or order not in ("random", "tsp"):
             raise ValueError(f"order must be 'random' or 'tsp'; it is {shown(order)}")
         if order == "tsp" and vectors is None:
-            raise ValueError(
-                "order 'tsp' goes from centroid to centroid: give the documents' vectors"
-            )
+            raise ValueError("order 'tsp' goes from centroid to centroid: give vectors")
         # of each domain: its pairs, ascending; the number of each one's cluster; their centroids
         self._rows = rows_by_domain(domains, len(labels))
         self._local = [np.unique(labels[rows], return_inverse=True)[1] for rows in self._rows]
@@ -190,10 +184,7 @@ class BatchSampler:
         if vectors is not None:
             vectors = array_of_numbers(vectors, "vectors")
             if vectors.ndim != 2 or len(vectors) != len(labels):
-                raise ValueError(
-                    f"vectors must hold one for each of the {len(labels)} pairs; it has "
-                    f"{len(vectors) if vectors.ndim == 2 else f'shape {vectors.shape}'}"
-                )
+                raise ValueError(f"vectors must be ({len(labels)}, dim); they are {vectors.shape}")
             if order == "tsp":
                 parts = zip(self._rows, self._local, strict=True)
                 self._centroids = [_centroids(vectors, rows, local) for rows, local in parts]
@@ -208,12 +199,11 @@ class BatchSampler:
         if ranks < 1 or not 0 <= rank < ranks:
             raise ValueError(f"rank must be 0 to ranks − 1; they are {rank} and {ranks}")
         if self.batch_size % ranks:
-            raise ValueError(
-                f"batch_size must be a multiple of ranks; they are {self.batch_size} and {ranks}"
-            )
+            said = f"they are {self.batch_size} and {ranks}"
+            raise ValueError(f"batch_size must be a multiple of ranks; {said}")
         if ranks > 1 and not self.drop_last:
             raise ValueError(
-                f"drop_last=False leaves short batches, which {ranks} ranks cannot share: drop them"
+                f"drop_last=False leaves short batches, which {ranks} ranks cannot share"
             )
         self.ranks, self.rank, self.epoch, self.position = ranks, rank, 0, 0
         self.epoch_batches = self._pack()
@@ -228,8 +218,7 @@ class BatchSampler:
         batches: list[Positions] = []
         for row in [np.concatenate(list(rows))] if self.cross_domains and domains else rows:
             whole = len(row) // batch_size * batch_size
-            # within a batch the order is random: rows that look at its first queries see all its
-            # clusters
+            # within a batch the order is random: its first queries are of all its clusters
             batches.extend(
                 generator.permuted(row[:whole].reshape(-1, min(batch_size, len(row) + 1)), axis=1)
             )
@@ -240,8 +229,7 @@ class BatchSampler:
             largest = sum(sizes) if self.cross_domains else max(sizes, default=0)
             raise ValueError(
                 f"not one batch of {batch_size} pairs can be filled: the largest domain (or "
-                f"cluster, where each is batched alone) has {largest:,} pairs. Take a smaller "
-                "batch_size, larger clusters, or drop_last=False"
+                f"cluster, where each is batched alone) has {largest:,} pairs"
             )
         return [batches[i] for i in generator.permutation(len(batches))]
 
@@ -279,19 +267,13 @@ class BatchSampler:
         return batch[self.rank * size : (self.rank + 1) * size]
 
     def state_dict(self) -> dict[str, int | str]:
-        """Where the sampler stands, the same on all ranks, with a hash of what its batches are
-        made of; any number of ranks can go on from it.
-        """
+        """Where it stands, the same on all ranks, with a hash of what its batches are made of."""
         return {**self._settings, "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, int | str]) -> None:
         """Go on where the sampler that gave this state stood."""
         if not self._settings.items() <= state.items():
-            raise ValueError(
-                "the state is of another plan, or of a sampler with other settings (pairs, labels, "
-                "vectors, domains, batch_size, order, seed, drop_last or cross_domains): make this "
-                "one as that one was, or start again"
-            )
+            raise ValueError("the state is of another plan, or of other settings or pairs")
         if state["epoch"] != self.epoch:
             self.epoch = int(state["epoch"])
             self.epoch_batches = self._pack()
@@ -309,10 +291,8 @@ def positions_of_pairs(given: Any, name: str, pairs: int | None = None) -> Posit
     """A table of positions of pairs as int64, each of which is there."""
     table = array_of_numbers(given, name)
     if table.ndim != 2 or not table.size or table.dtype.kind not in "iu":
-        raise ValueError(
-            f"{name} must be a table of positions of pairs; it has shape {table.shape} and holds "
-            f"{table.dtype}"
-        )
+        said = f"it is {table.dtype} of shape {table.shape}"
+        raise ValueError(f"{name} must be a table of positions of pairs; {said}")
     if pairs is not None and (table.min() < 0 or table.max() >= pairs):
         raise ValueError(
             f"{name} names pairs {table.min()} to {table.max()}; there are {pairs}, numbered from 0"

@@ -5,11 +5,10 @@
 after one at the end of an epoch: `accelerate` does not tell the sampler of a later one.)
 
 A contextual encoder is trained in the context of its own batch (CDE §4.2): J of the batch's
-documents, which the first stage embeds with a graph. A loss of that library embeds a batch column
-by column and knows of no context. So the collator that `contextual_batches` gives adds the tokens
-of the context documents to each column, and the encoder in the model takes them up
-(`cde.models.sentence_model`). `MultipleNegativesRankingLoss` gives the gradient of both stages, and
-so does its cached form, of which each mini-batch computes the first stage again.
+documents. A loss of that library embeds a batch column by column and knows of no context. So the
+collator that `contextual_batches` gives adds the tokens of the context documents to each column,
+and the encoder in the model embeds them with a graph. `MultipleNegativesRankingLoss` gives the
+gradient of both stages, and so does its cached form.
 
 Cost: an embedding for each text, once. The first stage embeds J documents for each column, not once
 a step as in `cde.train`; with a cached loss twice for each mini-batch.
@@ -47,9 +46,7 @@ _TOKENS = 64
 
 
 class EpochBatches(TorchBatchSampler):
-    """A `BatchSampler` as PyTorch's loaders want one: an iteration is one epoch, of which they are
-    told by `set_epoch`.
-    """
+    """A `BatchSampler` as PyTorch's loaders want one: an epoch an iteration, by `set_epoch`."""
 
     def __init__(self, batches: BatchSampler) -> None:
         self._batches = batches
@@ -120,7 +117,6 @@ class clustered_batches:
     def __call__(
         self, dataset: Any, batch_size: int, drop_last: bool = False, **trainers: Any
     ) -> EpochBatches:
-        """The batches of a dataset, as the trainer asks for them."""
         seed = (trainers.get("seed") if self.seed is None else self.seed) or 0
         size = batch_size if self.cluster_size is None else self.cluster_size
         queries, documents = _texts(dataset)
@@ -174,9 +170,8 @@ def _texts(dataset: Any) -> tuple[list[str], list[str]]:
     of_text = [name for name in names if isinstance(first.get(name), str)]
     if len(of_text) < 2:
         raise ValueError(
-            "clustered_batches needs a column of queries and one of documents, as texts; the "
-            f"dataset has the columns {', '.join(names) or 'none'}, of which "
-            f"{', '.join(of_text) or 'none'} hold text"
+            "clustered_batches needs a column of queries and one of documents, as texts; of "
+            f"{', '.join(names) or 'no columns'} {', '.join(of_text) or 'none'} hold text"
         )
     return list(dataset[of_text[0]]), list(dataset[of_text[1]])
 
@@ -193,16 +188,11 @@ class ContextualBatches(SentenceTransformerDataCollator):  # type: ignore[misc]
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
         """The tokens of a batch: of each column, and of its context under `…context_texts`."""
         labels = {"dataset_name", *self.valid_label_columns}
-        columns = [
-            name
-            for name, value in features[0].items()
-            if isinstance(value, str) and name not in labels
-        ]
+        of_text = [name for name, value in features[0].items() if isinstance(value, str)]
+        columns = [name for name in of_text if name not in labels]
         if len(columns) < 2:
-            raise ValueError(
-                "the context is drawn from a second column of text, and the dataset has "
-                f"{', '.join(columns) or 'no text'}"
-            )
+            said = f"and the dataset has {', '.join(columns) or 'no text'}"
+            raise ValueError(f"the context is drawn from a second column of text, {said}")
         query, prompt = self.own_prompts
         self.prompts = dict.fromkeys(columns, prompt) | {columns[0]: query}
         batch: dict[str, Any] = super().__call__(features)
@@ -240,8 +230,8 @@ def contextual_batches(
 
     Raises:
         TypeError: a model that reads no context.
-        ValueError: a model saved without its first stage, which embeds the context; a size below 1,
-            tokens below the two marks of each text, a seed below 0.
+        ValueError: a model saved without its first stage; a size below 1, tokens below the two
+            marks of each text, a seed below 0.
 
     With `cde.clustered_batches()` as batch sampler, the documents of a batch are neighbours, as in
     the paper. To train in the context of one fixed corpus, leave this out, and save the encoder
@@ -268,10 +258,8 @@ def contextual_batches(
             "SentenceTransformer(folder) of what ContextualEncoder.save_pretrained(folder) wrote"
         )
     if not encoder.config.first_backbone:
-        raise ValueError(
-            "the encoder was saved without its first stage, which embeds the context: "
-            "save_pretrained(folder, first_stage=True)"
-        )
+        how = "save_pretrained(folder, first_stage=True)"
+        raise ValueError(f"the encoder was saved without its first stage: {how}")
     own = (model.prompts.get("query") or "", model.prompts.get("document") or "")
     size = checked_whole(encoder.config.context_size if size is None else size, "size")
     tokens = None if tokens is None else checked_whole(tokens, "tokens", 2)

@@ -50,9 +50,7 @@ class Passage:
 
 
 def limit_of(encoder: Any) -> Limit | None:
-    """The limit of an encoder of this package or of sentence-transformers; None where none is known
-    (BM25 reads all words).
-    """
+    """The limit of an encoder of this package or of sentence-transformers; None for others."""
     if encoder is None:
         return None
     if hasattr(encoder, "most_tokens"):  # an encoder of cde.models
@@ -85,16 +83,8 @@ def _limit(tokenizer: Any, tokens: int | None, prefix: str) -> Limit | None:
 def passages(
     texts: Sequence[str], limit: Limit | None, on_long: OnLong = "chunk"
 ) -> list[list[Passage]]:
-    """The passages of each text.
-
-    Args:
-        texts: documents.
-        limit: what the encoder reads; without one each text is one passage.
-        on_long: what becomes of longer texts: cut into passages, left whole with a warning or
-            silently, or refused.
-
-    Raises:
-        ValueError: a long text, where `on_long` is "error".
+    """The passages of each text; without a limit each is one. Longer texts are cut, left whole with
+    a warning or silently, or refused with a ValueError, as `on_long` says.
     """
     whole = [[Passage(0, "", text)] for text in texts]
     if limit is None or on_long == "truncate" or not texts:

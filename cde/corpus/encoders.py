@@ -62,8 +62,7 @@ def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Model:
                 f"{name} is bound to no corpus: give the encoder that .with_context made, or none, "
                 "to load the one in the folder"
             )
-        bound: Encoder = encoder.with_context(texts, seed=0)
-        return bound
+        return encoder.with_context(texts, seed=0)  # type: ignore[no-any-return]
     if is_ranker(encoder):
         raise TypeError(
             f"{name} ranks without vectors, and an index holds vectors: index with an encoder, "
@@ -78,7 +77,7 @@ def embedded(
     role: Literal["queries", "documents"],
     dim: int | None = None,
 ) -> Vectors:
-    """Vectors `(n, dim)` float32 of queries or of documents, checked."""
+    """Vectors `(n, dim)` float32 of queries or of documents, checked; of BM25 without numbers."""
     if isinstance(encoder, BM25):
         return np.zeros((len(texts), 0), np.float32)
     return np.ascontiguousarray(encoded(encoder, texts, role, dim), dtype=np.float32)
@@ -121,13 +120,9 @@ def record_of(encoder: Model) -> dict[str, Any]:
     weights = fingerprint(encoder)
     if weights is None:
         return record
-    bound = type(encoder) is CorpusEncoder
     model: Any = encoder.model if isinstance(encoder, CorpusEncoder) else encoder
-    return record | {
-        "kind": "bound model" if bound else "model",
-        "precision": model.precision,
-        "fingerprint": weights,
-    }
+    kind = "model" if model is encoder else "bound model"
+    return record | {"kind": kind, "precision": model.precision, "fingerprint": weights}
 
 
 def is_kept(record: Mapping[str, Any]) -> bool:
@@ -145,8 +140,6 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
     from cde.surrogate import Surrogate
 
     precision: Any = record.get("precision", "auto")
-    if precision == "int8":
-        raise ValueError("it was built in int8, which is gone: build it again from its texts")
     give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
     encoder: Model
     if kind == "adapted":
@@ -173,10 +166,8 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
     except ConnectionError as error:  # a surrogate's folder that is gone, or the Hub
         raise ValueError(f"its encoder {record['name']} cannot be had ({error}): {give}") from error
     if found != record["fingerprint"]:
-        raise ValueError(
-            f"its encoder {record['name']} is another now: its weights changed since the documents "
-            f"were embedded. {give[0].upper()}{give[1:]}, or build the index again"
-        )
+        changed = "is another now: its weights changed since the documents were embedded"
+        raise ValueError(f"its encoder {record['name']} {changed}; {give}, or build it again")
     return encoder
 
 
@@ -199,8 +190,7 @@ def require_same(
     if not same:
         raise ValueError(
             f"the vectors were made by {record['name']}, and {found['name']} is another encoder, "
-            "or other weights or settings of it: its queries would find nothing. Use the first, or "
-            "build a new index with the second"
+            "or other weights or settings of it: its queries would find nothing"
         )
 
 
@@ -212,7 +202,7 @@ def named_system(
     if name not in ("minilm", "bm25") and not path.is_dir() and "/" not in name:
         raise FileNotFoundError(
             f"no model {name!r}: accepted are minilm, bm25, a repository of the Hub, and the "
-            "folder of a BiEncoder, ContextualEncoder, CorpusEncoder or sentence-transformers model"
+            "folder of an encoder of cde or sentence-transformers"
         )
     if name == "bm25":
         if max_tokens is not None:

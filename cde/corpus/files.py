@@ -1,8 +1,7 @@
 """Documents from Python's own containers, from tables, and from files: text, Markdown, JSON lines,
 CSV and Parquet, one of them or a folder that mixes them.
 
-Files are read in the order of their paths, so that two readings give the same corpus. What is not
-read is left out and counted by reason.
+Files are read in the order of their paths, so that two readings give the same corpus.
 
 Cost: one pass over the files. All texts are held in memory; of a table nothing more than a row (of
 Parquet, 256 rows).
@@ -65,14 +64,12 @@ def named_documents(
         documents = [replace(one, id=name) for one, name in zip(documents, given, strict=True)]
     names = encodable([one.id for one in documents], "ids")
     encodable([one.text for one in documents])
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(
             f"ids must be distinct; {len(twice)} occur more than once, such as {_some(twice)}"
         )
     taken = set(before)
-    there = [name for name in names if name in taken]
-    if there:
+    if there := [name for name in names if name in taken]:
         raise ValueError(
             f"{len(there)} of the ids are in the index already, such as {_some(there)}: remove "
             "them first to replace their texts, or give other ids"
@@ -86,12 +83,7 @@ def _documents_of(texts: Any, columns: Mapping[str, str] | None, following: int)
     if isinstance(texts, RetrievalSet):
         texts = dict(zip(texts.document_ids, texts.documents, strict=True))
     library = type(texts).__module__.partition(".")[0]  # none is imported to ask
-    if library == "datasets" and isinstance(texts, Mapping):
-        raise TypeError(
-            f"{type(texts).__name__} holds several data sets: take one, such as "
-            f"texts[{next(iter(texts), 'train')!r}]"
-        )
-    if library == "datasets":
+    if library == "datasets" and not isinstance(texts, Mapping):
         texts = list(texts)
     elif library in ("polars", "pyarrow") and hasattr(texts, "columns"):
         texts = texts.to_pandas()
@@ -220,10 +212,9 @@ class Columns:
         title = "" if self.title == Columns.title else self.title
         for part, chosen in (("text", self.text), ("title", title), ("id", self.id)):
             if chosen and chosen not in names:
-                return (
-                    f'no column "{chosen}"; it has {_some(names, 12) or "none"}: name one by '
-                    f'columns={{"{part}": …}}, on the shell by --{part}-column'
-                )
+                there = _some(names, 12) or "none"
+                how = f'columns={{"{part}": …}}, on the shell by --{part}-column'
+                return f'no column "{chosen}"; it has {there}: name one by {how}'
         return ""
 
     def of(self, row: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -250,7 +241,6 @@ class Source:
 
     @classmethod
     def of(cls, path: Path | str, columns: Mapping[str, str] | None = None) -> Source:
-        """A folder or file."""
         Columns.chosen(columns)
         return cls(str(checked_path(path).expanduser().absolute()), dict(columns or {}))
 
@@ -304,7 +294,7 @@ def read_source(source: Source, root: Path | str = "") -> tuple[list[Document], 
 
 
 def counted(left_out: Sequence[LeftOut]) -> str:
-    """What was not read, counted by reason."""
+    """What was left out, counted by reason."""
     counts = Counter(one.reason for one in left_out)
     return ", ".join(f"{count:,} × {reason}" for reason, count in counts.most_common(8))
 
@@ -357,7 +347,6 @@ def _files(folder: Path, left_out: list[LeftOut]) -> list[Path]:
 
 
 def _documents(file: Path, relative: str, columns: Columns) -> _Found:
-    """The documents of a file, and what of it is left out."""
     name, read = file.name.lower(), _one_text
     if name.endswith((".jsonl", ".jsonl.gz", ".ndjson")):
         read = _json_rows
@@ -386,7 +375,7 @@ def _documents(file: Path, relative: str, columns: Columns) -> _Found:
 
 
 def _too_large(size: int) -> str:
-    """Why a document of so many bytes is not read; "" if it is."""
+    """Why a document is not read; "" if it is."""
     return f"{size:,} bytes, above the limit of {LARGEST:,}" if size > LARGEST else ""
 
 
@@ -478,12 +467,10 @@ def _rows_of(lines: Any, relative: str, columns: Columns) -> _Found:
     except csv.Error as error:
         yield LeftOut(relative, f"no header: {error}")
         return
-    if not header:
-        return
-    if problem := columns.missing(header):
+    problem = columns.missing(header) if header else ""
+    if problem:
         yield LeftOut(relative, problem)
-        return
-    while True:
+    while header and not problem:
         place = f"{relative}:{rows.line_num + 1}"
         try:
             row = next(rows)
@@ -502,16 +489,14 @@ def _rows_of(lines: Any, relative: str, columns: Columns) -> _Found:
 
 def _parquet_rows(file: Path, relative: str, columns: Columns) -> _Found:
     schema = parquet.read_schema(file)
-    names = schema.names
-    if problem := columns.missing(names):
+    if problem := columns.missing(schema.names):
         yield LeftOut(relative, problem)
         return
-    number = 0
     # equal texts stay one, row after row: thousands of large ones may take a few bytes of file
     flat = [column.name for column in schema if not is_nested(column.type)]
     with parquet.ParquetFile(file, read_dictionary=flat) as table:
-        for batch in table.iter_batches(batch_size=256):
-            for place in range(batch.num_rows):
-                number += 1
-                row = {name: batch[name][place].as_py() for name in names}
-                yield _of_row(row, f"{relative}:{number}", columns)
+        batches = table.iter_batches(batch_size=256)
+        places = ((batch, place) for batch in batches for place in range(batch.num_rows))
+        for number, (batch, place) in enumerate(places, start=1):
+            row = {name: batch[name][place].as_py() for name in schema.names}
+            yield _of_row(row, f"{relative}:{number}", columns)

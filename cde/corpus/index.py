@@ -1,7 +1,7 @@
 """An index: one's own documents with their vectors, searched exactly, kept in step with a source.
 
-Cost: the embedding of the documents, once; n × dim multiply-adds a query; all texts and n × dim
-float32 in memory (100,000 passages of 384 dimensions: 150 MB).
+Cost: the embedding of the documents, once; n × dim multiply-adds a query; all texts and vectors in
+memory (100,000 passages of 384 dimensions: 150 MB).
 """
 
 from __future__ import annotations
@@ -284,14 +284,11 @@ class Index:
         folder = checked_path(folder).expanduser()
         if not folder.is_dir():
             raise FileNotFoundError(f"no folder {folder}: Index.build(texts, folder) makes one")
-        settings = read_settings(folder)
-        if settings is None:
-            begun = any(folder.glob("rows-*.lance"))
-            raise ValueError(
-                f"{folder} holds no index: "
-                + ("a build was interrupted, and the same one goes on from there" if begun else
-                   "Index.build(texts, folder) makes an index of texts")
-            )  # fmt: skip
+        if (settings := read_settings(folder)) is None:
+            how = "Index.build(texts, folder) makes one"
+            if any(folder.glob("rows-*.lance")):
+                how = "a build was interrupted, and the same one goes on from there"
+            raise ValueError(f"{folder} holds no index: {how}")
         record = settings["encoder"]
         table = Table(folder, record, settings["dim"], found=True)
         index = cls.__new__(cls)
@@ -388,9 +385,7 @@ class Index:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of passages, vectors and encoder, in any order: that of two indexes which answer
-        alike.
-        """
+        """sha256 of passages, vectors and encoder, in any order: of indexes that answer alike."""
         mark = f"{self._record['fingerprint']}".encode()
         return hashlib.sha256(mark + b"".join(sorted(self._read_rows().digests()))).hexdigest()
 
@@ -431,14 +426,12 @@ class Index:
 
         Returns:
             A frame with a row for each document, best first: its id, its score (float32, the inner
-            product; a cosine for encoders that give unit vectors; of BM25 its own; with `words` a
-            sum of reciprocal ranks), and its best passage: number, heading and text; and its
-            metadata. BM25 finds only documents with a score above 0. For
-            a list of queries the first column, `query`, is the query's text; rows stand in the
-            order of the queries.
+            product; of BM25 its own; with `words` a sum of reciprocal ranks), its best passage
+            (number, heading and text), and its metadata. BM25 finds only documents with a score
+            above 0. For several queries, in their order, the first column, `query`, has their text.
 
         Raises:
-            TypeError: queries that are not strings, or another `where`.
+            TypeError: queries that are not strings.
             ValueError: a depth below 1.
 
         Example:
@@ -450,11 +443,6 @@ class Index:
         """
         queries = encodable([query] if isinstance(query, str) else query, "queries")
         rows, depth = self._read_rows(), checked_whole(depth, "depth")
-        if not (where is None or callable(where) or isinstance(where, Mapping)):
-            raise TypeError(
-                "where must be a mapping of metadata's names → values, or a function of a "
-                f"document; it is {shown(where)}"
-            )
         if where is not None:
             holds = where if callable(where) else lambda one: where.items() <= one.metadata.items()
             wanted = {name for name, one in rows.documents.items() if holds(one)}
@@ -479,28 +467,27 @@ class Index:
         # a document has so many passages at most: among these there are enough documents
         most = depth * rows.most_passages
         if words or isinstance(self.encoder, BM25):
-            found = self._by_words(rows).search(queries, most)
+            if self._words is None or self._words[0] is not rows:
+                own = self.encoder if isinstance(self.encoder, BM25) else BM25()
+                self._words = rows, BM25(rows.texts, own.k1, own.b)
+            found = self._words[1].search(queries, most)
         else:
             vectors = embedded(self.encoder, queries, "queries", rows.vectors.shape[1])
             scores, places = retrieval.search(vectors, rows.vectors, most)
             pairs = zip(places.tolist(), scores.tolist(), strict=True)
             found = [dict(zip(*both, strict=True)) for both in pairs]
-        return [_best(some, rows, depth) for some in found]
-
-    def _by_words(self, rows: Rows) -> BM25:
-        if self._words is None or self._words[0] is not rows:
-            own = self.encoder if isinstance(self.encoder, BM25) else BM25()
-            self._words = rows, BM25(rows.texts, own.k1, own.b)
-        return self._words[1]
+        for row, ranking in enumerate(found):
+            first: dict[str, int] = {}  # passage of each document
+            for place in ranking:
+                first.setdefault(rows.passages[place].id, place)
+            found[row] = {place: ranking[place] for place in [*first.values()][:depth]}
+        return found
 
     def retrieval_set(
         self, queries: Mapping[str, str], qrels: Any = None, name: str = "index"
     ) -> RetrievalSet:
         """This corpus with queries (id → text) and perhaps judgements, in any form that
         `RetrievalSet` takes: then queries without one are left out, as in BEIR.
-
-        Raises:
-            ValueError: judgements of queries or documents that are not there.
         """
         if not isinstance(queries, Mapping):
             raise TypeError(f"queries must be a mapping of ids → texts; they are {shown(queries)}")
@@ -519,10 +506,8 @@ class Index:
         rows = self._read_rows()
         asked = zip(retrieval_set.document_ids, retrieval_set.documents, strict=True)
         if dict(asked) != _texts(rows):
-            raise ValueError(
-                f"{retrieval_set!r} has another corpus than this index of {len(self):,} documents: "
-                "index.retrieval_set(queries, qrels) makes a set of it"
-            )
+            how = "index.retrieval_set(queries, qrels) makes a set of this corpus"
+            raise ValueError(f"{retrieval_set!r} has another corpus than {self!r}: {how}")
         found = self._found(rows, retrieval_set.queries, checked_whole(depth, "depth"))
         return {
             query: {rows.passages[place].id: score for place, score in scores.items()}
@@ -537,10 +522,7 @@ class Index:
         depth: int = 1000,
         drop_own: bool = False,
     ) -> dict[str, float]:
-        """Mean of trec_eval's measures over queries, as `cde.evaluate` gives it on
-        `retrieval_set(queries, qrels)`. A document with the query's own id counts: ids of one's own
-        often begin at 0 for both.
-        """
+        """`cde.evaluate` on `retrieval_set(queries, qrels)`; documents with a query's id count."""
         collection = self.retrieval_set(queries, qrels)
         return retrieval.evaluate(self, collection, metrics, depth, drop_own=drop_own)
 
@@ -550,10 +532,7 @@ class Index:
         self, texts: Any, ids: Sequence[str] | None = None, columns: Mapping[str, str] | None = None
     ) -> list[str]:
         """Add documents, given as for `Index`; these alone are embedded. Without ids, numbers go on
-        after the largest.
-
-        Returns:
-            The ids of the new documents.
+        after the largest. Their ids are returned.
 
         Raises:
             ValueError: an id that is there already (nothing is added then), or an encoder that has
@@ -586,8 +565,7 @@ class Index:
             if clash and not below:
                 raise ValueError(
                     f"{len(clash)} ids of {path} are those of other documents, such as "
-                    f"{', '.join(clash[:3])}: nothing was added. Index the folder above both, or "
-                    "rename them"
+                    f"{', '.join(clash[:3])}: index the folder above both, or rename them"
                 )
             self._require_unchanged_encoder()
             return Changes(**self._bring(documents), left_out=left_out)
@@ -601,19 +579,16 @@ class Index:
         with self._alone():
             gone = set([ids] if isinstance(ids, str) else encodable(ids, "ids"))
             if stray := sorted(gone - set(self.ids)):
-                raise ValueError(
-                    f"{len(stray)} of the ids are not in the index, such as "
-                    f"{', '.join(one[:60] for one in stray[:3])}; index.ids "
-                    "(cde index list) has those that are"
-                )
+                some = ", ".join(one[:60] for one in stray[:3])
+                raise ValueError(f"{len(stray)} of the ids are not in the index, such as {some}")
             if gone:
                 self._put(None, gone)
 
     def sync(self, source: Any = None, columns: Mapping[str, str] | None = None) -> Changes:
         """Make the index equal to its source: what is new or changed is embedded, what is gone is
         removed, and a text that has moved to another id keeps its vectors. While a file cannot be
-        opened or is damaged, nothing is removed. What is read and left out (text that is not UTF-8
-        or above 10 MB, a table without the text column) counts as gone.
+        opened or is damaged, nothing is removed, with a warning. What is read and left out (text
+        that is not UTF-8 or above 10 MB, a table without the text column) counts as gone.
 
         Args:
             source: as for `build`; by default the folder or file that it was built of.
@@ -622,9 +597,6 @@ class Index:
         Raises:
             ValueError: no source, or one in which nothing can be read; an encoder that has changed.
             FileNotFoundError: the folder or file is gone.
-
-        Warns:
-            UserWarning: what cannot be read, so that nothing is removed.
 
         Example:
             >>> index = Index({"a": "red boats", "b": "a green house"})
@@ -640,11 +612,8 @@ class Index:
             documents = named_documents(source, None, columns)
         unread = [one for one in left_out if one.reason.startswith(UNREADABLE)]
         if unread:
-            warnings.warn(
-                f"nothing is removed, as {len(unread):,} of the source {UNREADABLE}, such as "
-                f"{unread[0]}",
-                stacklevel=2,
-            )
+            some = f"{len(unread):,} of the source {UNREADABLE}, such as {unread[0]}"
+            warnings.warn(f"nothing is removed, as {some}", stacklevel=2)
         with self._alone():
             self._require_unchanged_encoder()
             done = self._bring(documents, prune=not unread)
@@ -684,9 +653,7 @@ class Index:
         prune: bool = False,
         anew: bool = False,
     ) -> dict[str, Any]:
-        """Bring documents into the index, those that are there too if `anew` is set; where `prune`
-        is set, others go.
-        """
+        """Bring documents in, those that are there too if `anew`; if `prune`, others go."""
         rows = self._read_rows()
         have = rows.documents
         wanted = {one.id for one in documents}
@@ -718,7 +685,6 @@ class Index:
         }
 
     def _embedded(self, documents: Sequence[Document], built: bool = False) -> Rows:
-        """The rows of documents."""
         dim = None if self._rows is None else self._rows.vectors.shape[1]
         found = passages([one.text for one in documents], self._limit, self._on_long)
         rows = [
@@ -730,10 +696,8 @@ class Index:
 
     def _require_unchanged_encoder(self) -> None:
         if record_of(self.encoder)["fingerprint"] != self._record["fingerprint"]:
-            raise ValueError(
-                f"{called(self.encoder)} has changed since the documents were embedded (was it "
-                "trained?): make a new index with it"
-            )
+            changed = "has changed since the documents were embedded: make a new index with it"
+            raise ValueError(f"{called(self.encoder)} {changed}")
 
 
 def _fitted(encoder: Any, documents: list[Document], sample_queries: Any) -> Model:
@@ -755,14 +719,6 @@ def _as_json(metadata: Mapping[str, Any]) -> str:
 
 def _texts(rows: Rows) -> dict[str, str]:
     return {name: one.text for name, one in rows.documents.items()}
-
-
-def _best(scores: Mapping[int, float], rows: Rows, depth: int) -> dict[int, float]:
-    """The first passage of each document in a ranking, for so many documents."""
-    found: dict[str, int] = {}
-    for place in scores:
-        found.setdefault(rows.passages[place].id, place)
-    return {place: scores[place] for place in list(found.values())[:depth]}
 
 
 def _fused(both: Sequence[Mapping[int, float]], rows: Rows, depth: int) -> dict[int, float]:

@@ -2,10 +2,9 @@
 that it was built of; and an index in a folder.
 
 LanceDB keeps the rows: every change is one version of the table, which a reader sees whole or not
-at all, and versions older than ten minutes are cleared away by later changes. `index.json` names
-the encoder that made the vectors. It is written last, so that a build which was killed leaves the
-old index, or none, and goes on from the rows that are there. Each row carries a hash of all that it
-holds, since LanceDB checks none.
+at all. `index.json` names the encoder that made the vectors. It is written last, so that a build
+which was killed leaves the old index, or none, and goes on from the rows that are there. Each row
+carries a hash of all that it holds, since LanceDB checks none.
 
 Cost: one reading of all rows, and of their hashes, when an index is loaded or has changed.
 """
@@ -120,7 +119,6 @@ class Rows:
 
     @cached_property
     def texts(self) -> list[str]:
-        """The passages' texts."""
         return [row.text for row in self.passages]
 
     @cached_property
@@ -152,7 +150,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class Drift:
-    """What `drift` finds."""
+    """What `drift` finds: the share of today's passages that came later, that of the earlier ones
+    that are gone, and the distance; None where all vectors are alike, or there are none.
+    """
 
     newer: float
     gone: float
@@ -160,22 +160,14 @@ class Drift:
 
 
 def drift(origin: Origin, still: int, vectors: Vectors, context_size: int) -> Drift:
-    """How far a corpus is from the one that its context was drawn from.
+    """How far a corpus is from its origin, of which `still` so many passages are there: today's
+    have `vectors`, `(n, dim)` float32. Its context was drawn from the origin, `context_size`
+    documents.
 
-    Args:
-        origin: that one.
-        still: how many of its passages are there today.
-        vectors: of today's passages, `(n, dim)` float32.
-        context_size: how many documents the context has.
-
-    Returns:
-        `newer`, the share of today's passages that came later; `gone`, the share of the earlier
-        ones that are gone; and `distance`, from the mean vector of the origin to that of today's
-        passages, in units of what chance does: the mean of `context_size` documents, drawn from
-        today's corpus, lies one unit from its mean (root mean square, √(tr Σ / J)). Below 1 a fresh
-        context could as well have been the old one, as far as means can tell; far above 1 it could
-        not. The mean sees a change of topic, not every change. None where all vectors are alike, or
-        there are none.
+    The distance is that from the origin's mean vector to today's, in units of what chance does: the
+    mean of so many documents, drawn from today's corpus, lies one unit from its mean (root mean
+    square, √(tr Σ / J)). Below 1 a fresh context could as well have been the old one, as far as
+    means can tell; far above 1 it could not. The mean sees a change of topic, not every change.
     """
     count = len(vectors)
     newer = (count - still) / count if count else 0.0
@@ -210,9 +202,9 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}): {_AGAIN}") from error
     if settings["version"] != _VERSION:
+        other = f"{folder} holds an index of version {settings['version']!r}"
         raise ValueError(
-            f"{folder} holds an index of version {settings['version']!r}, and this cde reads "
-            f"version {_VERSION}: use the cde that made it, or build the index again with this one"
+            f"{other}, and this cde reads version {_VERSION}: use the cde that made it"
         )
     return settings
 
@@ -225,16 +217,12 @@ def require_free(folder: Path) -> None:
         names = (path.name for path in folder.iterdir())
         others = sorted(name for name in names if not _OWN.fullmatch(name) and name[0] != ".")
         if others:
-            raise FileExistsError(
-                f"{folder} holds other files ({', '.join(others[:3])}) and no index: name a new "
-                "folder, or an empty one"
-            )
+            some = ", ".join(others[:3])
+            raise FileExistsError(f"{folder} holds other files ({some}) and no index: name another")
 
 
 class Table:
-    """The rows of an index in a folder, with vectors of length `dim` by the encoder of a record (of
-    BM25 0, which has none).
-    """
+    """Rows of an index in a folder: vectors of length `dim` (of BM25 0) by a record's encoder."""
 
     def __init__(self, folder: Path, record: Mapping[str, Any], dim: int, found: bool) -> None:
         try:
@@ -268,11 +256,8 @@ class Table:
         try:
             yield
         except Exception as error:  # of Rust, and of many kinds
-            said = str(error).splitlines()[0][:200]
-            raise ValueError(
-                f"{self.folder / self.name}.lance cannot be read, and may be damaged ({said}): "
-                f"{_AGAIN}"
-            ) from error
+            said = f"cannot be read, and may be damaged ({str(error).splitlines()[0][:200]})"
+            raise ValueError(f"{self.folder / self.name}.lance {said}: {_AGAIN}") from error
 
     @property
     def version(self) -> int:

@@ -4,8 +4,7 @@ Retrieval sets in a folder have BEIR's layout: `corpus.jsonl[.gz]` with "_id", "
 `queries.jsonl[.gz]` with "_id" and "text"; `qrels/<split>.tsv` with query-id, corpus-id and score
 below a header; perhaps `qrels/exclude.tsv` (or `exclude.tsv`), pairs to drop from rankings before
 scoring. Pairs are a `.jsonl[.gz]` file, or a folder of them, with "query", "document" and
-"domain"?, by default the file's name. Every error names the file, the line and what was expected
-there.
+"domain"?, by default the file's name.
 
 On the Hub, which `datasets` reads, retrieval sets have mteb's layout: configurations `corpus`,
 `queries`, and `default` or `qrels`. Pairs are two text columns, found by their names.
@@ -88,24 +87,19 @@ def _find(folder: Path, stem: str) -> Path:
         if candidate.exists():
             return candidate
     held = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
-    raise FileNotFoundError(
-        f"{folder} has no {stem}.jsonl or {stem}.jsonl.gz; a BEIR folder needs one. It has {held}"
-    )
+    raise FileNotFoundError(f"{folder} has no {stem}.jsonl or {stem}.jsonl.gz. It has {held}")
 
 
 def _tab_separated(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:
     for where, row in rows_of(path, separator="\t"):
         if len(row) < columns:
-            raise ValueError(
-                f"{where}: expected {columns} columns separated by tabs, got "
-                f"{shown(' '.join(row), 80)}"
-            )
+            got = shown(" ".join(row), 80)
+            raise ValueError(f"{where}: expected {columns} columns separated by tabs, got {got}")
         _refuse_nul(where, row[0] + row[1])
         yield where, row
 
 
 def _by_id(path: Path) -> dict[str, str]:
-    """Texts by id, with the title, where there is one, before the text."""
     texts: dict[str, str] = {}
     for where, row in _json_lines(path, ("_id", "text")):
         name = row["_id"]
@@ -122,10 +116,8 @@ def folder_retrieval(
     """Read a BEIR folder; only queries with a judgement in `qrels/<split>.tsv` are kept."""
     folder = Path(os.path.expanduser(folder))
     if not isinstance(split, str) or not re.fullmatch(r"[^/\\\0]{1,100}", split):
-        raise ValueError(
-            f"split must be the name of a file of {folder}/qrels, such as 'test'; it is "
-            f"{shown(split)}"
-        )
+        file = f"the name of a file of {folder}/qrels, such as 'test'"
+        raise ValueError(f"split must be {file}; it is {shown(split)}")
     drop_unknown = checked_switch(drop_unknown, "drop_unknown")
     if not os.path.isdir(folder):
         raise FileNotFoundError(
@@ -133,12 +125,9 @@ def folder_retrieval(
         )
     judgements = folder / "qrels" / f"{split}.tsv"
     if not judgements.exists():
-        splits = sorted(
-            path.stem for path in (folder / "qrels").glob("*.tsv") if path.stem != "exclude"
-        )
-        raise FileNotFoundError(
-            f"{folder} has no qrels/{split}.tsv; it has {', '.join(splits) or 'none'}"
-        )
+        splits = {path.stem for path in judgements.parent.glob("*.tsv")} - {"exclude"}
+        there = ", ".join(sorted(splits)) or "none"
+        raise FileNotFoundError(f"{folder} has no qrels/{split}.tsv; it has {there}")
     corpus = _by_id(_find(folder, "corpus"))
     texts = _by_id(_find(folder, "queries"))
     qrels = gathered(
@@ -155,15 +144,9 @@ def folder_retrieval(
     if not corpus:
         raise ValueError(f"{folder} holds no documents: its corpus is empty")
     # queries that are judged but missing reach RetrievalSet, which reports them together
-    return RetrievalSet(
-        document_ids=list(corpus),
-        documents=list(corpus.values()),
-        query_ids=asked,
-        queries=[texts[query] for query in asked],
-        qrels=qrels,
-        excluded={query: frozenset(documents) for query, documents in excluded.items()},
-        name=name or folder.name,
-    )
+    parts = list(corpus), list(corpus.values()), asked, [texts[query] for query in asked]
+    dropped = {query: frozenset(documents) for query, documents in excluded.items()}
+    return RetrievalSet(*parts, qrels, dropped, name or folder.name)
 
 
 def folder_pairs(path: Path | str, name: str | None = None) -> Pairs:
@@ -176,10 +159,8 @@ def folder_pairs(path: Path | str, name: str | None = None) -> Pairs:
     elif os.path.isfile(path):
         files = [path]
     else:
-        raise FileNotFoundError(
-            f"no file or folder {str(path)[:300]}: expected .jsonl[.gz] with query and document "
-            "per line"
-        )
+        lines = "expected .jsonl[.gz] with query and document per line"
+        raise FileNotFoundError(f"no file or folder {str(path)[:300]}: {lines}")
     queries, documents, domains, ids = [], [], [], []
     for file in files:
         for count, (where, row) in enumerate(_json_lines(file, ("query", "document")), start=1):
@@ -216,9 +197,8 @@ def _dataset(
     import datasets
 
     notice_being_offline()
-    where = (
-        f"{repository}{f', configuration {configuration}' if configuration else ''}, split {split}"
-    )[:300]
+    part = f", configuration {configuration}" if configuration else ""
+    where = f"{repository}{part}, split {split}"[:300]
     try:
         table = datasets.load_dataset(repository, configuration, split=split)
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError, OSError) as error:
@@ -239,18 +219,14 @@ def _column(columns: list[str], candidates: tuple[str, ...], kind: str, where: s
     for candidate in candidates:
         if candidate in columns:
             return candidate
-    raise ValueError(
-        f"hub:{where} has no column for the {kind}: expected one of {candidates}, it has {columns}"
-    )
+    missing = f"hub:{where} has no column for the {kind}"
+    raise ValueError(f"{missing}: expected one of {candidates}, it has {columns}")
 
 
 def _hub_parts(name: str) -> tuple[str, str | None]:
-    """Repository and configuration of a name."""
     repository, _, configuration = name.removeprefix("hub:").partition(":")
     if not repository:
-        raise ValueError(
-            f"{shown(name)} names no repository; expected hub:<repo> or hub:<repo>:<config>"
-        )
+        raise ValueError(f"{shown(name)} is not hub:<repo> or hub:<repo>:<config>")
     return repository, configuration or None
 
 
@@ -268,14 +244,9 @@ def hub_retrieval(name: str, split: str = "test", drop_unknown: bool = False) ->
         judged = judged[known & judged["corpus-id"].astype(str).isin(set(document_ids))]
     judgements = read_judgements(judged)
     asked = [row for row in queries if str(row["_id"]) in judgements]
-    return RetrievalSet(
-        document_ids=document_ids,
-        documents=[_titled(f"{name}, {shown(row['_id'])}", row).strip() for row in corpus],
-        query_ids=[str(row["_id"]) for row in asked],
-        queries=[row["text"] for row in asked],
-        qrels=judgements,
-        name=name,
-    )
+    documents = [_titled(f"{name}, {shown(row['_id'])}", row).strip() for row in corpus]
+    ids, texts = [str(row["_id"]) for row in asked], [row["text"] for row in asked]
+    return RetrievalSet(document_ids, documents, ids, texts, judgements, name=name)
 
 
 def hub_pairs(name: str, split: str = "train") -> Pairs:

@@ -1,8 +1,7 @@
 """The two shapes of data, training pairs and retrieval sets, and judgements in whatever form people
 keep them.
 
-Both shapes are immutable, carry the name they were loaded by, and have a fingerprint, a hash of
-their content: two sets with the same fingerprint hold the same texts.
+Two sets with the same fingerprint, a hash of their content, hold the same texts.
 """
 
 from __future__ import annotations
@@ -56,9 +55,8 @@ def lines_of(path: Path) -> Iterator[tuple[str, str]]:
                 if line.strip():
                     yield f"{path}, line {number}", line
     except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path}: cannot be read as {'gzipped ' * (path.suffix == '.gz')}UTF-8: {error}"
-        ) from error
+        kind = "gzipped UTF-8" if path.suffix == ".gz" else "UTF-8"
+        raise ValueError(f"{path}: cannot be read as {kind}: {error}") from error
 
 
 def rows_of(path: Path, separator: str | None = None) -> Iterator[tuple[str, list[str]]]:
@@ -83,10 +81,8 @@ def gathered(rows: Iterable[tuple[str, str, str, Any]]) -> dict[str, dict[str, A
     for where, query, document, grade in rows:
         before = qrels.setdefault(query, {}).setdefault(document, grade)
         if before != grade:
-            raise ValueError(
-                f"{where}: {shown(query)} → {shown(document)} is judged {shown(grade)} here and "
-                f"{before} before: keep one of the two"
-            )
+            both = f"is judged {shown(grade)} here and {before} before: keep one of the two"
+            raise ValueError(f"{where}: {shown(query)} → {shown(document)} {both}")
     return qrels
 
 
@@ -117,24 +113,23 @@ def read_judgements(given: Any, name: str = "judgements") -> dict[str, dict[str,
             _columns(f"qrels, row {number}", list(row))
             for number, row in enumerate(given.itertuples(index=False, name=None))
         )
-        given = gathered(
-            (where, *_ids(where, one, other), checked_grade(grade, f"{where}: a grade"))
-            for where, one, other, grade in rows
-        )
+        judged = [
+            (where, id_text(query), id_text(document), checked_grade(grade, f"{where}: a grade"))
+            for where, query, document, grade in rows
+        ]
+        if missing := [where for where, query, document, _ in judged if "" in (query, document)]:
+            raise ValueError(f"{missing[0]}: an id is missing; frame.dropna() leaves such rows out")
+        given = gathered(judged)
     if not isinstance(given, Mapping):
-        raise TypeError(
-            f"{name}: qrels must be a mapping of query ids → document ids → grades, a file or a "
-            f"data frame; it is {shown(given)}"
-        )
+        accepted = "a mapping of query ids → document ids → grades, a file or a data frame"
+        raise TypeError(f"{name}: qrels must be {accepted}; it is {shown(given)}")
     return {query: _graded(query, judged, name) for query, judged in given.items()}
 
 
 def _columns(where: str, row: list[Any]) -> tuple[str, Any, Any, Any]:
     if len(row) not in (3, 4):
-        raise ValueError(
-            f"{where}: judgements are query, document and grade, or TREC's four columns; "
-            f"got {shown(row)}"
-        )
+        accepted = "query, document and grade, or TREC's four columns"
+        raise ValueError(f"{where}: judgements are {accepted}; got {shown(row)}")
     return where, row[0], row[-2], row[-1]
 
 
@@ -154,25 +149,14 @@ def id_text(given: Any) -> str:
     )
 
 
-def _ids(where: str, query: Any, document: Any) -> tuple[str, str]:
-    """The ids in a row of a frame, which must be there."""
-    found = id_text(query), id_text(document)
-    if "" in found:
-        raise ValueError(f"{where}: an id is missing; leave such rows out, as by frame.dropna()")
-    return found
-
-
 def _graded(query: Any, judged: Any, name: str) -> dict[str, int]:
-    """The grades of a query's documents."""
     if isinstance(judged, str):
         return {judged: 1}
     if isinstance(judged, Set | Sequence) and all(isinstance(one, str) for one in judged):
         return dict.fromkeys(sorted(judged) if isinstance(judged, Set) else judged, 1)
     if not isinstance(judged, Mapping):
-        raise TypeError(
-            f"{name}: qrels of the query {shown(query)} must be document ids → grades; it is "
-            f"{shown(judged)}"
-        )
+        what = f"{name}: qrels of the query {shown(query)}"
+        raise TypeError(f"{what} must be document ids → grades; it is {shown(judged)}")
     return {
         document: grade
         if type(grade) is int and abs(grade) <= LARGEST_GRADE
@@ -183,7 +167,7 @@ def _graded(query: Any, judged: Any, name: str) -> dict[str, int]:
 
 #: which part of a collection
 Split = Literal["train", "test", "all"]
-_NOT_GIVEN: Any = None
+_NOT_GIVEN: Any = None  # is then made as the class says
 _COLUMNS = ("queries", "documents", "domains", "ids")
 _TEST_SHARE = 10  # per cent of the documents
 
@@ -211,21 +195,16 @@ class Pairs:
     """
 
     queries: Sequence[str]
-    documents: Sequence[str] = _NOT_GIVEN
+    documents: Sequence[str]
     domains: Sequence[str] = _NOT_GIVEN
     ids: Sequence[str] = _NOT_GIVEN
     name: str = "pairs"
 
     def __post_init__(self) -> None:
-        if self.documents is _NOT_GIVEN:
-            raise TypeError(
-                "Pairs takes queries and documents as two lists, Pairs(queries, documents); only "
-                "one was given. Pairs(*zip(*rows)) makes two of a list of tuples"
-            )
         checked_text(self.name, "name")
         for name in _COLUMNS:
             texts = getattr(self, name)
-            if texts is _NOT_GIVEN and name != "queries":
+            if texts is _NOT_GIVEN and name in ("domains", "ids"):
                 rows = range(len(self.queries))
                 texts = [self.name if name == "domains" else f"{self.name}/{n}" for n in rows]
             object.__setattr__(self, name, encodable(texts, name))
@@ -271,9 +250,7 @@ class Pairs:
         return replace(self, **chosen_lists)
 
     def split(self, split: Split) -> Pairs:
-        """The pairs of a split: "train", "test" (those of one document in ten, by a stable hash of
-        its text) or "all".
-        """
+        """The pairs of "train", of "test" (one document in ten, by a hash of its text) or "all"."""
         if not isinstance(split, str) or split not in get_args(Split):
             raise ValueError(f"split must be 'train', 'test' or 'all'; it is {shown(split)}")
         if split == "all":
@@ -343,10 +320,8 @@ class RetrievalSet:
         object.__setattr__(self, "qrels", read_judgements(self.qrels, self.name))
         given: Any = self.excluded
         if not (isinstance(given, Mapping) and all(isinstance(s, Set) for s in given.values())):
-            raise TypeError(
-                f"{self.name}: excluded must be a mapping of query ids → sets of document ids; it "
-                f"is {shown(given)}"
-            )
+            accepted = "a mapping of query ids → sets of document ids"
+            raise TypeError(f"{self.name}: excluded must be {accepted}; it is {shown(given)}")
         known_queries, known_documents = set(self.query_ids), set(self.document_ids)
         stray = [
             (query, document)
@@ -367,30 +342,21 @@ class RetrievalSet:
         """A retrieval set of pairs: all documents are the corpus, and each query has one judged
         document, its own; `queries` of them are asked, by default all.
         """
-        made = cls(
-            document_ids=pairs.ids,
-            documents=pairs.documents,
-            query_ids=pairs.ids,
-            queries=pairs.queries,
-            qrels={identifier: {identifier: 1} for identifier in pairs.ids},
-            name=pairs.name,
-        )
+        corpus, asked = (pairs.ids, pairs.documents), (pairs.ids, pairs.queries)
+        made = cls(*corpus, *asked, {one: {one: 1} for one in pairs.ids}, name=pairs.name)
         return made if queries is None else made.select_queries(queries, seed)
 
     def __repr__(self) -> str:
         judgements = sum(map(len, self.qrels.values()))
-        return (
-            f"RetrievalSet(name={self.name!r}, {len(self.documents)} documents, "
-            f"{len(self.queries)} queries, {judgements} judgements)"
-        )
+        sizes = f"{len(self.documents)} documents, {len(self.queries)} queries"
+        return f"RetrievalSet(name={self.name!r}, {sizes}, {judgements} judgements)"
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of corpus, queries and judgements (16 hexadecimal digits)."""
 
         def parts() -> Iterator[str]:
-            # how many there are of each kind comes first, so that no text can pass for one of
-            # another kind
+            # how many there are comes first, so that no text can pass for one of another kind
             yield from (str(len(self.document_ids)), *self.document_ids, *self.documents)
             yield from (str(len(self.query_ids)), *self.query_ids, *self.queries)
             for query, judged in sorted(self.qrels.items()):
@@ -411,11 +377,7 @@ class RetrievalSet:
         return self.asking([self.query_ids[i] for i in np.sort(rows)])
 
     def asking(self, query_ids: Sequence[str]) -> RetrievalSet:
-        """The same corpus with these of its queries, in this order.
-
-        Raises:
-            ValueError: an id of no query.
-        """
+        """The same corpus with these of its queries, in this order; a ValueError for others."""
         query_ids = checked_ids(query_ids, f"{self.name}: query_ids")
         if query_ids == self.query_ids:
             return self
@@ -437,9 +399,7 @@ class RetrievalSet:
         """
         documents = checked_whole(documents, "documents", 0)
         asked = self.select_queries(checked_whole(queries, "queries", 0), seed)
-        judged = {
-            d for judgements in asked.qrels.values() for d, grade in judgements.items() if grade > 0
-        }
+        judged = {d for grades in asked.qrels.values() for d, grade in grades.items() if grade > 0}
         order = np.random.default_rng(seed).permutation(len(self.documents))
         others = [i for i in order if self.document_ids[i] not in judged]
         others = others[: max(0, documents - len(judged))]

@@ -2,9 +2,8 @@
 account.
 
 Names: `folder:<path>`, `hub:<repo>[:<config>]`; where `$CDE_DATA` is a folder with `beir/` and
-`pairs/` in it, `beir/<name>` and `pairs/<source>`; and those that packages offer (`Offer`). The
-book offers `pydocs`, `pydocs/<package>`, `manuals`, `manuals/<corpus>` (`manuals/aws/sqs`), and the
-same with `manuals-sentences`.
+`pairs/` in it, `beir/<name>` and `pairs/<source>`; and those that packages offer (`Offer`), as the
+book does those of `pydocs` and `manuals`.
 """
 
 from __future__ import annotations
@@ -84,8 +83,7 @@ def data_folder() -> Path | None:
     path = Path(value).expanduser()
     if not path.is_dir():
         raise FileNotFoundError(
-            f"CDE_DATA is set to {value}, which is not a folder; unset it, or point it at one with "
-            "beir/ and pairs/"
+            f"CDE_DATA is set to {value}, which is no folder (of beir/, pairs/)"
         )
     return path
 
@@ -123,9 +121,7 @@ def _unknown(name: str, kind: str) -> ValueError:
 
 
 def _path(name: str) -> Path | None:
-    """The path of a `folder:…` name; the file or folder of a `beir/…`, `pairs/…` or `labelled/…`
-    name, None if there is none.
-    """
+    """The file or folder of a `folder:`, `beir/`, `pairs/` or `labelled/` name; None for none."""
     if name.startswith("folder:"):
         return Path(os.path.expanduser(name.removeprefix("folder:")))
     data = data_folder()
@@ -230,9 +226,7 @@ def is_available(*names: str) -> bool:
 
 
 def source_key(name: str) -> str:
-    """A hash that changes when the files behind a name do (their names, sizes and times of change);
-    "missing" if there are none.
-    """
+    """A hash of names, sizes and times of change of the files of a name; "missing" for none."""
     if (offer := _offer(name)) is not None:
         return offer.source_key(name)
     if name.startswith("hub:"):

@@ -77,11 +77,8 @@ class Bert(Family):
 
     def embed(self, model: Any, input_ids: Tensor, places: Tensor) -> Tensor:
         longest = model.config.max_position_embeddings
-        if input_ids.shape[1] > longest:
-            raise ValueError(
-                f"the backbone has {longest} learned positions; a text has {input_ids.shape[1]} "
-                "tokens"
-            )
+        if (tokens := input_ids.shape[1]) > longest:
+            raise ValueError(f"the backbone has {longest} positions; a text has {tokens} tokens")
         parts = model.embeddings
         types = parts.token_type_embeddings.weight[0]
         return parts.word_embeddings(input_ids) + types + parts.position_embeddings(places)  # type: ignore[no-any-return]
@@ -156,12 +153,9 @@ def masks_of(
 
 
 def family_of(model_type: Any) -> Family:
-    """The adapter of a backbone's family."""
     if model_type not in FAMILIES:
-        raise ValueError(
-            f"backbones of type {shown(model_type)} are not supported; those of type "
-            f"{', '.join(FAMILIES)} are"
-        )
+        others = ", ".join(FAMILIES)
+        raise ValueError(f"a backbone may be of type {others}; this is of {shown(model_type)}")
     return FAMILIES[model_type]
 
 
@@ -170,24 +164,17 @@ def build_backbone(values: dict[str, Any] | None, dropout: float) -> tuple[Famil
     values = values or {}
     family = family_of(values.get("model_type"))
     config: PreTrainedConfig = AutoConfig.for_model(**values)
-    for name in (
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-        "attention_dropout",
-        "embedding_dropout",
-        "mlp_dropout",
-    ):
+    kinds = ("attention_dropout", "embedding_dropout", "mlp_dropout")
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", *kinds):
         if hasattr(config, name):
             setattr(config, name, dropout)
-    options = {"add_pooling_layer": False} if config.model_type == "bert" else {}
-    model: PreTrainedModel = AutoModel.from_config(
-        config, attn_implementation=ATTENTION_NAME, **options
-    )
+    options: dict[str, Any] = {"attn_implementation": ATTENTION_NAME}
+    options |= {"add_pooling_layer": False} if config.model_type == "bert" else {}
+    model: PreTrainedModel = AutoModel.from_config(config, **options)
     if config.model_type == "bert" and config.hidden_act == "gelu":
         for layer in model.get_submodule(family.layers):
-            layer.set_submodule(
-                "intermediate", LinearGelu(layer.get_submodule("intermediate.dense"))
-            )
+            dense = layer.get_submodule("intermediate.dense")
+            layer.set_submodule("intermediate", LinearGelu(dense))
     for name in getattr(config, "linear_biases", ()):
         for layer in model.get_submodule("layers"):
             linear = layer.get_submodule(name)
@@ -215,10 +202,7 @@ def truncate(values: dict[str, Any], layers: int | None, least: int = 1) -> dict
         return dict(values)
     there, layers = int(values["num_hidden_layers"]), checked_whole(layers, "layers", None)
     if not least <= layers <= there:
-        raise ValueError(
-            f"the backbone has {there} layers; {layers} were asked for, accepted are {least} to "
-            f"{there}"
-        )
+        raise ValueError(f"layers must be {least} to {there} for this backbone; they are {layers}")
     shortened = {**values, "num_hidden_layers": layers}
     if values.get("layer_types"):
         shortened["layer_types"] = list(values["layer_types"])[:layers]
@@ -245,18 +229,13 @@ def token_states(
 
 def to_the_left(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Ids `(batch, T)` with real tokens first, and their mask; None where nothing is padded."""
-    if input_ids.ndim != 2 or 0 in input_ids.shape:
-        raise ValueError(
-            "input_ids must be of shape (batch, tokens), 1 or more each; they are "
-            f"{tuple(input_ids.shape)}"
-        )
+    shape = tuple(input_ids.shape)
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(f"input_ids must be (batch, tokens), 1 or more each; they are {shape}")
     if attention_mask is None:
         return input_ids, None
-    if attention_mask.shape != input_ids.shape:
-        raise ValueError(
-            f"attention_mask must have the shape of input_ids, {tuple(input_ids.shape)}; it is "
-            f"{tuple(attention_mask.shape)}"
-        )
+    if (other := tuple(attention_mask.shape)) != shape:
+        raise ValueError(f"attention_mask must have the shape of input_ids, {shape}; it is {other}")
     mask = attention_mask.bool()
     if bool(mask.all()):
         return input_ids, None

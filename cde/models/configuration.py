@@ -127,21 +127,12 @@ class _Contextual:
     @model_validator(mode="after")
     def _fits_together(self) -> _Contextual:
         if self.variant != "paper" and self.attention != "full":
-            raise ValueError(
-                f"the published variant {self.variant!r} was trained with attention 'full'; "
-                f"{self.attention!r} is for variant 'paper'"
-            )
+            raise ValueError(f"the variant {self.variant!r} has attention 'full', no other")
         pooling = (self.pool, self.skip_instruction_until)
         if self.variant == "paper" and pooling != ("text", None):
-            raise ValueError(
-                "pool='all' and skip_instruction_until are for published checkpoints: this book's "
-                "pass pools a text's own tokens"
-            )
+            raise ValueError("pool='all' and skip_instruction_until are for published variants")
         if self.soft_prompt_tokens and self.attention == "gated":
-            raise ValueError(
-                "soft_prompt_tokens stand in the sequence, where attention 'gated' puts nothing: "
-                "take 'full' or 'cached'"
-            )
+            raise ValueError("soft_prompt_tokens stand where attention 'gated' puts nothing")
         if self.sequence_dropout and not self.null_token and self.attention != "gated":
             raise ValueError("sequence dropout needs the null token: null_token must be True")
         return self

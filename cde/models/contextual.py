@@ -50,27 +50,21 @@ def draw_context(
         raise ValueError(f"fill must be 'shorter', 'null' or 'repeat'; it is {shown(fill)}")
     seed = checked_whole(seed, "seed", 0)
     if fill == "null" and config.attention == "gated":
-        raise ValueError(
-            "fill='null' fills a context with null tokens, which attention 'gated' does not have: "
-            "take 'shorter' or 'repeat'"
-        )
-    size = None if size is None else checked_whole(size, "size")
+        raise ValueError("fill='null' needs null tokens, which attention 'gated' does not have")
     if isinstance(context, np.ndarray) and context.dtype.kind in "UO":
         context = context.tolist()
     if isinstance(context, np.ndarray | Tensor):
         documents: Any = _checked_vectors(context, config.vectors_per_document, dim)
-        kind, wanted = "vectors", len(documents) if size is None else size
+        kind, wanted = "vectors", len(documents)
     else:
         documents = checked_texts(context, "context")
-        kind, wanted = "texts", config.context_size if size is None else size
-    count = len(documents)
-    if count == 0:
+        kind, wanted = "texts", config.context_size
+    wanted = wanted if size is None else checked_whole(size, "size")
+    if (count := len(documents)) == 0:
         raise ValueError("the context is empty; with_context(None) embeds without a corpus")
     if config.variant != "paper" and wanted > config.context_size:
-        raise ValueError(
-            f"a context of {wanted} documents does not fit the model: the published variant "
-            f"{config.variant!r} reads {config.context_size} and would leave the rest out"
-        )
+        reads = f"the published variant {config.variant!r} reads {config.context_size}"
+        raise ValueError(f"a context of {wanted} documents does not fit the model: {reads}")
     generator = np.random.default_rng(seed)
     taken = min(wanted, count)
     chosen, said = np.arange(count), f"all {count:,} {kind}"
@@ -83,7 +77,13 @@ def draw_context(
             chosen = np.concatenate([chosen, generator.choice(chosen, missing)])
             said += f", {missing:,} repeated"
     drawn = [documents[row] for row in chosen] if isinstance(documents, list) else documents[chosen]
-    _warn(drawn, taken)
+    distinct = len({row if isinstance(row, str) else row.tobytes() for row in drawn[:taken]})
+    if taken == 1:
+        leans = "every embedding will lean towards it: give a sample of the corpus"
+        warnings.warn(f"the context is a single document; {leans}", stacklevel=3)
+    elif distinct < taken:
+        copies = f"{taken - distinct} of {taken} context documents are duplicates of others"
+        warnings.warn(copies, stacklevel=3)
     return drawn, said
 
 
@@ -91,30 +91,15 @@ def _checked_vectors(
     context: np.ndarray[Any, Any] | Tensor, parts: int, dim: int
 ) -> np.ndarray[Any, Any]:
     vectors = array_of_numbers(context, "the context")
-    expected = (dim,) if parts == 1 else (parts, dim)
-    if vectors.shape[1:] != expected:
-        wanted = ", ".join(str(length) for length in expected)
+    each = (dim,) if parts == 1 else (parts, dim)
+    if vectors.shape[1:] != each:
         raise ValueError(
-            f"context vectors for this model are of shape (documents, {wanted}), as embed_context "
-            f"gives; these are of shape {vectors.shape}"
+            f"context vectors for this model are of shape {each} for each document, as "
+            f"embed_context gives; these are of shape {vectors.shape}"
         )
     if not np.isfinite(vectors).all():
         raise ValueError("the context vectors hold NaN or infinite numbers")
     return vectors
-
-
-def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
-    distinct = len({row if isinstance(row, str) else row.tobytes() for row in drawn[:taken]})
-    if taken == 1:
-        message = (
-            "the context is a single document, which every embedding will lean towards: give a "
-            "sample of the corpus"
-        )
-    elif distinct < taken:
-        message = f"{taken - distinct} of {taken} context documents are duplicates of others"
-    else:
-        return
-    warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def weights_now(module: nn.Module) -> int:
@@ -127,14 +112,14 @@ def warn_untrained(model: Any) -> None:
     begun, model._untrained = model._untrained, None
     if begun is None or begun != weights_now(model.second_stage):
         return
-    message = (
+    warnings.warn(
         "this encoder comes from a plain transformer, which was never trained to have context "
         "before its text: until it is trained it finds much less than that transformer. Train it "
         "(cde.train(cde.TrainConfig(…)).model()), load a trained one "
         "(cde.ContextualEncoder.from_pretrained), or take attention='gated', which is the plain "
-        "transformer until it is trained"
+        "transformer until it is trained",
+        stacklevel=3,
     )
-    warnings.warn(message, UserWarning, stacklevel=3)
 
 
 class ContextualEncoder(Encoder):
@@ -176,10 +161,8 @@ class ContextualEncoder(Encoder):
             shared = self.first_stage.backbone.get_input_embeddings().weight
             own = self.second_stage.backbone.get_input_embeddings()
             if own.weight.shape != shared.shape:
-                raise ValueError(
-                    f"tie_token_embeddings needs stages with one vocabulary and one size; they are "
-                    f"{tuple(shared.shape)} and {tuple(own.weight.shape)}"
-                )
+                tables = f"{tuple(shared.shape)} and {tuple(own.weight.shape)}"
+                raise ValueError(f"tie_token_embeddings needs tables of one shape, not {tables}")
             own.weight = shared
         self.post_init()
 
@@ -202,13 +185,9 @@ class ContextualEncoder(Encoder):
         plain transformer until its reader is trained, whatever the context: there is no warning.
 
         Args:
-            path_or_repository: "minilm" (offline), a folder, or a Hub repository.
             layers: keep its first so many layers in the second stage.
             first_stage_layers: of the first stage; by default as many; 0 leaves word embeddings.
-            attn_implementation: "sdpa", "eager" or "flash_attention_2".
-            device: device to run on; by default CUDA where there is one.
-            precision: precision of embedding, not of `forward`.
-            settings: settings of `ContextualConfig`.
+            settings: of `ContextualConfig`. The others are as for `BiEncoder.from_backbone`.
         """
         besides = ["layers", "first_stage_layers", "attn_implementation", "device", "precision"]
         check_settings(ContextualConfig, settings, besides)
@@ -252,11 +231,9 @@ class ContextualEncoder(Encoder):
             tokenizer: a tokenizer, or where to load one from. By default the folder's own; for a
                 NomicBERT checkpoint without one, MiniLM's, whose vocabulary is the same
                 (bert-base-uncased).
-            attn_implementation: "sdpa", "eager" or "flash_attention_2". Vectors of published models
-                agree with the authors' to 1e-5 under "eager", to 2e-5 under "sdpa".
-            device: device to run on; by default CUDA where there is one.
-            precision: precision of embedding, not of `forward`.
-            revision: revision of a Hub repository.
+            attn_implementation, device, precision: as for `BiEncoder.from_backbone`. Vectors of
+                published models agree with the authors' to 1e-5 under "eager", 2e-5 under "sdpa".
+            revision: of a Hub repository.
         """
         folder = fetch_folder(path_or_repository, revision)
         values = read_config(folder)
@@ -264,10 +241,8 @@ class ContextualEncoder(Encoder):
             values.pop("context_drawn", None)  # of a CorpusEncoder, as is the tensor below
             config = ContextualConfig.from_dict(values)
             if variant not in (None, config.variant):
-                raise ValueError(
-                    f"{folder} was saved with the variant {config.variant!r}; {shown(variant)} was "
-                    "asked for"
-                )
+                own = f"{folder} was saved with the variant {config.variant!r}"
+                raise ValueError(f"{own}; {shown(variant)} was asked for")
             model = cls(config)
             tensors = read_weights(folder)
             tensors.pop("context", None)
@@ -308,9 +283,9 @@ class ContextualEncoder(Encoder):
 
     @property
     def longest(self) -> int | None:
-        stages: list[Any] = [self.first_stage, self.second_stage]
-        own = [stage for stage in stages if not isinstance(stage, NoFirstStage)]
-        limits = [stage.family.longest(stage.backbone) for stage in own]
+        stages: list[Any] = [self.second_stage]
+        stages += [self.first_stage] if isinstance(self.first_stage, FirstStage) else []
+        limits = [stage.family.longest(stage.backbone) for stage in stages]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def forward(
@@ -327,8 +302,7 @@ class ContextualEncoder(Encoder):
             context: what `first_stage` gave, or `second_stage.cache_context`.
             null_context: put the null token in the place of every context vector.
         """
-        embedded: Tensor = self.second_stage(input_ids, attention_mask, context, null_context)
-        return embedded
+        return self.second_stage(input_ids, attention_mask, context, null_context)  # type: ignore[no-any-return]
 
     def carried_tokens(self) -> int:
         return int(self.config.carried(self.config.context_tokens + self.config.soft_prompt_tokens))
@@ -433,18 +407,14 @@ class CorpusEncoder(PromptedEncoder):
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
-        device: torch.device = self.model.device
-        return device
+        return self.model.device  # type: ignore[no-any-return]
 
     def carried_tokens(self) -> int:
-        """What the context adds to the work of one text, in tokens."""
         given = self.context
         count = self.config.context_tokens if given is None else given.shape[:-1].numel()
         return int(self.config.carried(count + self.config.soft_prompt_tokens))
 
     def embed_batch(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Vectors of one padded batch before normalisation: `(batch, T)` to `(batch, dim)`."""
         context: Tensor | ContextCache | None = self.context
         if isinstance(context, Tensor) and context.device != input_ids.device:
             context = self.context = context.to(input_ids.device)
@@ -460,10 +430,8 @@ class CorpusEncoder(PromptedEncoder):
         return embedded
 
     def save_pretrained(self, save_directory: str | Path, first_stage: bool = False) -> None:
-        """Write the model with its context; `SentenceTransformer(folder)` reads it too.
-
-        Without its `first_stage` the folder is about half as large, and cannot be bound to another
-        corpus.
+        """Write the model with its context; `SentenceTransformer(folder)` reads it too. Without its
+        `first_stage` it is half as large, and cannot be bound to another corpus.
         """
         model = self.model
         config = copy.deepcopy(model.config)
@@ -479,23 +447,17 @@ class CorpusEncoder(PromptedEncoder):
 
     @classmethod
     def from_pretrained(cls, path_or_repository: str | Path, **options: Any) -> CorpusEncoder:
-        """An encoder and its context, as `save_pretrained` wrote them; options as for
-        `ContextualEncoder`.
-        """
+        """What `save_pretrained` wrote; options as for `ContextualEncoder.from_pretrained`."""
         folder = fetch_folder(path_or_repository, options.get("revision"))
         drawn = read_config(folder).get("context_drawn")
         if drawn is None:
-            raise ValueError(
-                f"{folder} holds a model without a context: ContextualEncoder.from_pretrained "
-                "reads it"
-            )
+            reads = "ContextualEncoder.from_pretrained reads it"
+            raise ValueError(f"{folder} holds a model without a context: {reads}")
         model = ContextualEncoder.from_pretrained(folder, **options)
         context = read_weights(folder).get("context")
         if context is None and drawn != NULL_CONTEXT:
-            raise ValueError(
-                f"the weights in {folder} lack the tensor 'context' ({drawn}): save the encoder "
-                "again, or bind ContextualEncoder.from_pretrained to the corpus once more"
-            )
+            lacking = f"lack the tensor 'context' ({drawn})"
+            raise ValueError(f"the weights in {folder} {lacking}: save the encoder again")
         return cls(model, None if context is None else context.to(model.device), drawn)
 
 
@@ -520,7 +482,7 @@ def fingerprint(encoder: Any) -> str | None:
         for name in signature(type(config).__init__).parameters
         if not name.endswith("backbone") and hasattr(config, name)
     }
-    # the first stage has done its work once the context is embedded, and is not saved
+    # the first stage has done its work once the context is embedded
     tensors = (model if bound is None else model.second_stage).state_dict()
     if bound is not None and bound.context is not None:
         tensors["context"] = bound.context

@@ -1,8 +1,4 @@
-"""Encoders of single texts: what all encoders have in common, and `BiEncoder`.
-
-Tokenizer, batches of tokens, saving and loading, attention kernel, precision, and what a trainer
-asks of an encoder.
-"""
+"""Encoders of single texts: what all encoders have in common, and `BiEncoder`."""
 
 from __future__ import annotations
 
@@ -52,7 +48,6 @@ SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json", "sentence
 
 
 def write_sentence_files(folder: Path, config: Any, max_tokens: int) -> None:
-    """Write `SENTENCE_FILES` into a folder."""
     prompts = {"query": config.query_prefix, "document": config.document_prefix}
     model: dict[str, Any] = {"model_type": "SentenceTransformer", "prompts": prompts}
     model |= {"default_prompt_name": None, "similarity_fn_name": "cosine"}
@@ -82,15 +77,11 @@ def tokenise(tokenizer: Any, texts: list[str], max_tokens: int) -> list[NDArray[
         raise ValueError(
             "the encoder has no tokenizer: set encoder.tokenizer, or pass token ids to its stages"
         )
+    options = {"return_attention_mask": False, "return_token_type_ids": False}
     ids: list[NDArray[np.int32]] = []
     for start in range(0, len(texts), _PORTION):
-        encoded = tokenizer(
-            texts[start : start + _PORTION],
-            truncation=True,
-            max_length=max_tokens,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-        )
+        some = texts[start : start + _PORTION]
+        encoded = tokenizer(some, truncation=True, max_length=max_tokens, **options)
         ids.extend(np.array(row, dtype=np.int32) for row in encoded["input_ids"])
     return ids
 
@@ -156,10 +147,7 @@ def encode_texts(
             by_batch.append(vectors.cpu())
     in_order = torch.cat(by_batch).numpy()
     if not np.isfinite(in_order).all():
-        raise ValueError(
-            "the model gave vectors that are not finite; check its weights, or take "
-            "precision='float32'"
-        )
+        raise ValueError("the model gave vectors that are not finite; take precision='float32'")
     result = np.empty_like(in_order)
     result[np.concatenate([np.array(batch) for batch in batches])] = in_order
     places = {text: place for place, text in enumerate(distinct)}
@@ -167,15 +155,11 @@ def encode_texts(
 
 
 class PromptedEncoder(SentenceMethods):
-    """`encode_queries`, `encode_documents` and `embed` by `vectors_by`; not used by itself."""
+    """`encode_queries` and `encode_documents` by `vectors_by`; not used by itself."""
 
     vectors_by: Callable[..., Vectors]
     embed_batch: Callable[..., Tensor]
     carried_tokens: Callable[[], int]
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of texts with no prefix before them, `(n, dim)` float32."""
-        return self._vectors(texts, "")
 
     def encode_queries(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """Unit vectors of queries, `(n, dim)` float32: CDE's ψ(q), or ψ(q; D) in a context."""
@@ -193,27 +177,14 @@ class PromptedEncoder(SentenceMethods):
         prefix: str | None = None,
     ) -> Vectors:
         config = cast(Any, self).config  # annotated, `transformers` would take it for its class
-        own, title = {
-            "": ("", "embedding"),
-            "query": (config.query_prefix, "embedding queries:"),
-            "document": (config.document_prefix, "embedding documents:"),
-        }[role]
-        return self.vectors_by(
-            self.embed_batch,
-            texts,
-            own if prefix is None else prefix,
-            extra=self.carried_tokens(),
-            most=batch_size,
-            description=title,
-        )
+        if prefix is None:
+            prefix = getattr(config, f"{role}_prefix") if role else ""
+        title = {"": "embedding", "query": "embedding queries:", "document": "embedding documents:"}
+        options = {"extra": self.carried_tokens(), "most": batch_size, "description": title[role]}
+        return self.vectors_by(self.embed_batch, texts, prefix, **options)
 
 
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "vocab.txt",
-)
+_TOKEN_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 
 #: model type → class, of every encoder that has been defined: how a saved folder finds its class
 _classes: dict[str, Any] = {}
@@ -231,14 +202,12 @@ def load_tokenizer(path_or_repository: str | Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{folder} holds no tokenizer that transformers can read: {error}"
-        ) from error
+        raise ValueError(f"{folder} holds no tokenizer that can be read: {error}") from error
 
 
 def own_tokenizer(folder: Path) -> Any:
     """The tokenizer of a folder; None where no file of one is there."""
-    held = any((folder / name).is_file() for name in _TOKENIZER_FILES)
+    held = any((folder / name).is_file() for name in _TOKEN_FILES)
     return load_tokenizer(folder) if held else None
 
 
@@ -264,7 +233,7 @@ def save_folder(
         # a folder with a config is complete: the old one goes first, the new one comes last
         stale = ["config.json", "model.safetensors.index.json"]
         if tokenizer is None:
-            stale += [*_TOKENIZER_FILES, *SENTENCE_FILES]
+            stale += [*_TOKEN_FILES, *SENTENCE_FILES]
         else:
             _unused(tokenizer).save_pretrained(temporary)
             if sentence_tokens is not None:
@@ -330,8 +299,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
 
     def embed_batch(self, input_ids: Tensor, mask: Tensor | None, context: Any = None) -> Tensor:
         """Vectors of one padded batch before normalisation: `(batch, T)` to `(batch, dim)`."""
-        vectors: Tensor = self(input_ids, mask, *([] if context is None else [context]))
-        return vectors
+        return self(input_ids, mask, *([] if context is None else [context]))  # type: ignore[no-any-return]
 
     def carried_tokens(self) -> int:
         """What the context adds to the work of one text in training, in tokens."""
@@ -346,10 +314,9 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
 
     def set_attention(self, implementation: str) -> None:
         """Choose the attention kernel: "sdpa" (torch's), "eager", or "flash_attention_2"."""
-        accepted = ("sdpa", "eager", "flash_attention_2")
-        if implementation not in accepted:
+        if implementation not in ("sdpa", "eager", "flash_attention_2"):
             raise ValueError(
-                f"attn_implementation must be one of {', '.join(accepted)}; it is "
+                "attn_implementation must be one of sdpa, eager, flash_attention_2; it is "
                 f"{shown(implementation)}"
             )
         if implementation == "flash_attention_2" and not is_flash_attn_2_available():
@@ -363,7 +330,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
                 module.attention["implementation"] = implementation
 
     def set_attn_implementation(self, attn_implementation: Any, *_: Any, **__: Any) -> None:
-        """The same as `set_attention`, under the name that `transformers` has for it."""
+        """`set_attention` under the name that `transformers` has for it."""
         self.set_attention(attn_implementation)
 
     def activation_checkpointing_enable(self, *arguments: Any, **options: Any) -> None:
@@ -379,12 +346,10 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         """The model with its tokenizer, kernel, precision and device set, for inference."""
         if tokenizer is not None:
             check_tokenizer(tokenizer, self)
-        self.tokenizer = tokenizer
         chosen_precision(precision)  # refuses another one now, not at the first text
-        self.precision = precision
+        self.tokenizer, self.precision = tokenizer, precision
         self.set_attention(attn_implementation)
-        moved: Self = self.to(compute_device(device)).eval()
-        return moved
+        return self.to(compute_device(device)).eval()  # type: ignore[no-any-return]
 
     def vectors_by(
         self,
@@ -395,18 +360,10 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         **options: Any,
     ) -> Vectors:
         """Vectors of texts by `forward`, in evaluation mode; options as for `encode_texts`."""
+        options |= {"shape": shape or (self.dim,), "max_tokens": self.most_tokens, "prefix": prefix}
+        options |= {"device": self.device, "precision": self.precision}
         with self.evaluating():
-            return encode_texts(
-                texts,
-                self.tokenizer,
-                forward,
-                shape=shape or (self.dim,),
-                max_tokens=self.most_tokens,
-                device=self.device,
-                prefix=prefix,
-                precision=self.precision,
-                **options,
-            )
+            return encode_texts(texts, self.tokenizer, forward, **options)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -471,9 +428,9 @@ class BiEncoder(PromptedEncoder, Encoder):
             path_or_repository: "minilm" (offline), a folder, or a Hub repository.
             layers: keep its first so many layers; 0 keeps the word embeddings alone.
             attn_implementation: "sdpa", "eager" or "flash_attention_2".
-            device: device to run on; by default CUDA where there is one.
-            precision: precision of `encode_queries` and `encode_documents`.
-            settings: settings of `BiEncoderConfig`.
+            device: to run on; by default CUDA where there is one.
+            precision: of embedding, not of `forward`.
+            settings: of `BiEncoderConfig`.
         """
         beside = ["layers", "attn_implementation", "device", "precision"]
         check_settings(BiEncoderConfig, settings, beside)
@@ -496,11 +453,10 @@ class BiEncoder(PromptedEncoder, Encoder):
         """An encoder that `save_pretrained` wrote, from a folder or the Hub."""
         folder = fetch_folder(path_or_repository, revision)
         values = read_config(folder)
-        if values.get("model_type") != BiEncoderConfig.model_type:
+        if (kind := values.get("model_type")) != (own := BiEncoderConfig.model_type):
             raise ValueError(
-                f"{folder} holds a model of type {shown(values.get('model_type'))}, not "
-                f"{BiEncoderConfig.model_type!r}: BiEncoder.from_backbone starts from a "
-                "transformer, ContextualEncoder.from_pretrained reads CDE models"
+                f"{folder} holds a model of type {shown(kind)}, not {own!r}: "
+                "from_backbone reads transformers, ContextualEncoder.from_pretrained CDE models"
             )
         model = cls(BiEncoderConfig.from_dict(values))
         fill(model, read_weights(folder), str(folder))

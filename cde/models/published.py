@@ -54,12 +54,19 @@ BACKBONE_DIMENSIONS: dict[str, dict[str, Any]] = {
 _COLON_IDS = {"nomic_bert": 1024, "modernbert": 27}  # ":" in the tokenisers of BERT and ModernBERT
 _NOT_SHAPE = ("reference_compile", "architectures", "dtype", "torch_dtype", "transformers_version")
 _GATES = {"swiglu": "silu", "geglu": "gelu", "glu": "sigmoid"}
-_NOT_NOMIC = {
-    "prenorm": "the published NomicBERT is post-norm",
-    "use_rms_norm": "the published NomicBERT has LayerNorm",
-    "rotary_emb_scale_base": "it is xPos, and the published NomicBERT has plain rotations",
-    "parallel_block": "attention and MLP follow each other",
-    "causal": "the encoders attend in both directions",
+#: what these settings may be, where a config has them: there are no checkpoints of other encoders
+_OF_NOMIC: dict[str, tuple[Any, ...]] = {
+    "activation_function": tuple(_GATES),
+    "prenorm": (False,),
+    "use_rms_norm": (False,),
+    "rotary_emb_scale_base": (None,),
+    "parallel_block": (False,),
+    "causal": (False,),
+}
+_OF_BOTH: dict[str, tuple[Any, ...]] = {
+    "architecture": ("transductive", "contextual"),
+    "autoregressive_backbone": (False,),
+    "pooling_strategy": ("mean",),
 }
 
 
@@ -68,15 +75,16 @@ def _refuse(condition: Any, message: str) -> None:
         raise ValueError(message)
 
 
+def _refuse_others(values: Mapping[str, Any], accepted: Mapping[str, tuple[Any, ...]]) -> None:
+    for name, fine in accepted.items():
+        given = values.get(name) or fine[0]
+        said = f"{name}={shown(given)} is not supported; accepted: {', '.join(map(str, fine))}"
+        _refuse(given not in fine, said)
+
+
 def _nomic_config(values: Mapping[str, Any]) -> dict[str, Any]:
     """The config dictionary of `transformers`' NomicBERT from a published one."""
-    gate = str(values.get("activation_function", "swiglu"))
-    _refuse(
-        gate not in _GATES,
-        f"activation_function {shown(gate)} is not supported; accepted: {', '.join(_GATES)}",
-    )
-    for name, reason in _NOT_NOMIC.items():
-        _refuse(values.get(name), f"{name}={shown(values.get(name))} is not supported: {reason}")
+    _refuse_others(values, _OF_NOMIC)
     dim, heads = int(values["n_embd"]), int(values["n_head"])
     multiple = int(values.get("pad_vocab_size_multiple") or 1)
     biases = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"]
@@ -92,7 +100,7 @@ def _nomic_config(values: Mapping[str, Any]) -> dict[str, Any]:
         "num_attention_heads": heads,
         "head_dim": dim // heads,
         "intermediate_size": -(-int(values.get("n_inner") or 4 * dim) // 256) * 256,
-        "hidden_act": _GATES[gate],
+        "hidden_act": _GATES[values.get("activation_function") or "swiglu"],
         "max_position_embeddings": int(values.get("n_positions") or 2048),
         "type_vocab_size": int(values.get("type_vocab_size") or 2),
         "layer_norm_eps": float(values.get("layer_norm_epsilon") or 1e-12),
@@ -117,9 +125,6 @@ def _backbone(values: Mapping[str, Any], variant: str, layers: Any) -> dict[str,
         f"the backbone's config is that of {own}",
     )
     limit = int(layers or 0)  # 0 means no limit, as in the authors' code
-    _refuse(
-        limit < 0, f"a limit of {limit} layers leaves no backbone: give 1 or more, or null for all"
-    )
     if nomic:
         config = _nomic_config(values)
     else:
@@ -136,26 +141,10 @@ def published_config(
     first_backbone: Mapping[str, Any] | None = None,
 ) -> ContextualConfig:
     """Our config from a published one."""
-    accepted = ("hub", "train", "v2")
-    _refuse(
-        variant not in accepted,
-        f"variant must be one of {', '.join(accepted)}; it is {shown(variant)}",
-    )
+    if variant not in (accepted := ("hub", "train", "v2")):
+        raise ValueError(f"variant must be one of {', '.join(accepted)}; it is {shown(variant)}")
     get = contextual.get
-    architecture = get("architecture") or "transductive"
-    _refuse(
-        architecture not in ("transductive", "contextual"),
-        f"the checkpoint's architecture is {shown(architecture)}; a contextual encoder says "
-        "'transductive'",
-    )
-    _refuse(
-        get("autoregressive_backbone"),
-        "autoregressive backbones are not supported: CDE's encoders are bidirectional",
-    )
-    _refuse(
-        get("pooling_strategy", "mean") != "mean",
-        f"pooling_strategy {shown(get('pooling_strategy'))}: only 'mean' exists",
-    )
+    _refuse_others(contextual, _OF_BOTH)
     if backbone is None:
         backbone = _known(get("dataset_backbone") or get("embedder"))
         first_backbone = _known(get("embedder")) if first_backbone is None else first_backbone
@@ -170,12 +159,6 @@ def published_config(
     if variant != "hub" and get("pool_ignore_instruction_tokens"):
         own = get("colon_token_id")
         instruction = int(_COLON_IDS[second["model_type"]] if own is None else own)
-        size_of_vocabulary = int(second.get("vocab_size", 50368))
-        _refuse(
-            instruction >= size_of_vocabulary,
-            f"pool_ignore_instruction_tokens looks for the token {instruction} (a colon), and the "
-            f"vocabulary has {size_of_vocabulary}: give colon_token_id in the config",
-        )
     pool = "text" if variant == "hub" or get("pool_ignore_contextual_tokens", True) else "all"
     config: ContextualConfig = ContextualConfig(
         first_backbone=first,
@@ -295,10 +278,8 @@ class Variant:
             sequence, those before `unrotated` by nothing. For "head", they turn by the index of the
             attention head; "plain" is the backbone's own way.
         token_type_twice: the token type embedding is added to every token once more.
-        embedding_norm_twice: text passes the backbone's embedding norm before the whole sequence
-            does.
-        window_spares_context: local attention (ModernBERT) counts no places between text and
-            context.
+        embedding_norm_twice: text passes the embedding norm before the whole sequence does.
+        window_spares_context: local windows (ModernBERT) count no places from text to context.
         residual: the output projection is added to what it projects, instead of replacing it.
     """
 
@@ -412,22 +393,18 @@ class PublishedSecondStage(SecondStage):
         }[self.variant.rotary]
 
     def pool(self, input_ids: Tensor, mask: Tensor | None, text: Tensor, before: Tensor) -> Tensor:
-        mask = self._behind_instruction(input_ids, mask)
+        if self.config.skip_instruction_until is not None:
+            marks: Tensor = input_ids == self.config.skip_instruction_until
+            marks[:, 0] = False
+            found = marks.any(dim=1, keepdim=True)
+            place = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+            after = ~found | (place > marks.int().argmax(dim=1, keepdim=True))
+            mask = after if mask is None else after & mask
         if self.config.pool == "all":
             text = torch.cat([before, text], dim=1)
             if mask is not None:
                 mask = nn.functional.pad(mask, (before.shape[1], 0), value=True)
         return super().pool(input_ids, mask, text, before)
-
-    def _behind_instruction(self, input_ids: Tensor, mask: Tensor | None) -> Tensor | None:
-        if self.config.skip_instruction_until is None:
-            return mask
-        marks: Tensor = input_ids == self.config.skip_instruction_until
-        marks[:, 0] = False
-        found = marks.any(dim=1, keepdim=True)
-        place = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
-        after = ~found | (place > marks.int().argmax(dim=1, keepdim=True))
-        return after if mask is None else after & mask
 
     def project(self, pooled: Tensor) -> Tensor:
         if self.variant.residual or self.output_projection is None:

@@ -1,10 +1,9 @@
 """A saved encoder inside sentence-transformers: what `SentenceTransformer(folder)` runs.
 
 Importing this module, or an encoder of `cde.models`, registers these classes with `transformers`.
-From then on `SentenceTransformer(folder)` gives the vectors of `encode_queries` and
-`encode_documents`, in the context that the encoder was saved with, its trainer trains the encoder,
-and its `save_pretrained` writes a folder that this package reads again. In training a batch may
-bring context documents of its own (`cde.contextual_batches`).
+From then on `SentenceTransformer(folder)` embeds in the context that the encoder was saved with,
+its trainer trains the encoder, and its `save_pretrained` writes a folder that this package reads
+again. In training a batch may bring context documents of its own (`cde.contextual_batches`).
 """
 
 from __future__ import annotations
@@ -93,7 +92,6 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
             prompts.write_bytes(written)
 
     def activation_checkpointing_enable(self, *arguments: Any, **options: Any) -> None:
-        """The encoder's own, which refuses what would lose gradients."""
         self.encoder.activation_checkpointing_enable(*arguments, **options)
 
     def forward(
@@ -103,7 +101,6 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
         context_texts: tuple[Tensor, Tensor] | None = None,
         **_: Any,
     ) -> Tensor:
-        """Vectors of texts before normalisation, `(batch, dim)`."""
         context: Any = self.context
         if context_texts is not None and self.encoder.reads_context:
             context = self.encoder.first_stage(*context_texts)

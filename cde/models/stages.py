@@ -157,7 +157,6 @@ class NoFirstStage(nn.Module):
     """In the place of M1 in an encoder saved with its context and without its first stage."""
 
     def forward(self, *_: Any, **__: Any) -> Tensor:
-        """Refuse: there is nothing to embed a context with."""
         raise ValueError(
             "this encoder was saved with its context and without its first stage, so it cannot "
             "embed another context: load the whole model, or pass context vectors"
@@ -212,9 +211,7 @@ class SecondStage(nn.Module):
         if cache is not None:
             self._require_cached()
             if null_context:
-                raise ValueError(
-                    "a cached context is as it is: give null_context=True to cache_context"
-                )
+                raise ValueError("a cache is as it is: give null_context=True to cache_context")
         if self.config.attention == "full":
             tokens = self.context_tokens(vectors, null_context, batch)
             return self.in_sequence(tokens, input_ids, mask)
@@ -283,7 +280,7 @@ class SecondStage(nn.Module):
         return mean_of_tokens(text, mask)
 
     def project(self, pooled: Tensor) -> Tensor:
-        """The embedding of a pooled vector: an output projection is added to it."""
+        """An output projection is added to a pooled vector."""
         if self.output_projection is None:
             return pooled
         return through(self.output_projection, pooled) + pooled
@@ -330,10 +327,7 @@ class SecondStage(nn.Module):
     def null_tokens(self, count: int) -> Tensor:
         """The null token v∅, `(count, dim)`."""
         if self.null_embedding is None:
-            raise ValueError(
-                "this model has no null token: it was trained without sequence dropout "
-                "(transductive_sequence_dropout_prob = 0), so it cannot do without a context"
-            )
+            raise ValueError("this model has no null token, so it cannot do without a context")
         return self.null_embedding.expand(count, -1)
 
     def soft_prompt(self) -> Tensor:
@@ -361,11 +355,8 @@ class SecondStage(nn.Module):
         return cache
 
     def _require_cached(self) -> None:
-        if self.config.attention != "cached":
-            raise ValueError(
-                "keys and values of a context are for attention 'cached'; this model's is "
-                f"{self.config.attention!r}"
-            )
+        if (own := self.config.attention) != "cached":
+            raise ValueError(f"cached contexts are for attention 'cached'; this model's is {own!r}")
 
     def match_reader(self) -> None:
         """Fit a gated reader's queries and keys to the backbone's word embeddings of now."""

@@ -61,11 +61,8 @@ def with_minilm_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         name = changed.removesuffix(_CHANGED)
         rows, values = whole.pop(changed).long(), whole.pop(name + _VALUES, None)
         table = _known().clone()
-        if (
-            values is None
-            or values.shape != (len(rows), table.shape[1])
-            or (len(rows) and not (0 <= int(rows.min()) <= int(rows.max()) < len(table)))
-        ):
+        inside = not len(rows) or 0 <= int(rows.min()) <= int(rows.max()) < len(table)
+        if values is None or values.shape != (len(rows), table.shape[1]) or not inside:
             raise ValueError(
                 f"{name} is kept as rows that differ from MiniLM's {tuple(table.shape)}, and these "
                 "rows do not fit it: the file is damaged, or another program wrote it"
@@ -76,9 +73,7 @@ def with_minilm_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def fetch_folder(path_or_repository: str | Path, revision: str | None = None, **hub: Any) -> Path:
-    """The folder of a model: a local one, MiniLM's by the name "minilm", or one from the Hub, by
-    options of `snapshot_download`.
-    """
+    """The folder of a model, by path, by the name "minilm", or from the Hub."""
     checked_path(path_or_repository, "model")
     name = str(path_or_repository)
     if os.path.isdir(name):  # Path's own raises on a name that is too long
@@ -105,7 +100,6 @@ def start_folder(path_or_repository: str | Path) -> Path:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The `config.json` of a model's folder."""
     path = folder / "config.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no model: there is no config.json in it")
@@ -195,10 +189,8 @@ def backbone_weights(
         logging.set_verbosity(level)
     missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
     if missing:
-        raise ValueError(
-            f"the weights of {path_or_repository} do not fit the model.\nmissing: "
-            f"{', '.join(sorted(missing))}"
-        )
+        lacking = f"missing: {', '.join(sorted(missing))}"
+        raise ValueError(f"the weights of {path_or_repository} do not fit the model.\n{lacking}")
     values = truncate(model.config.to_dict(), layers, least)
     del model.get_submodule(family.layers)[values["num_hidden_layers"] :]
     tensors = model.state_dict().items()

@@ -69,23 +69,13 @@ class Run:
     name: str = "run"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rankings, Mapping):
-            raise TypeError(
-                "rankings must be a mapping of query ids → document ids → scores; they are "
-                f"{shown(self.rankings)}"
-            )
+        given: Any = self.rankings
+        well = isinstance(given, Mapping) and all(isinstance(r, Mapping) for r in given.values())
+        if not well:
+            raise TypeError(f"rankings must be query ids → document ids → scores; {shown(given)}")
         checked_text(self.name, "name")
-        for query, ranking in self.rankings.items():
-            if not isinstance(ranking, Mapping):
-                raise TypeError(
-                    f"rankings must be query ids → document ids → scores; of {shown(query)} there "
-                    f"is {shown(ranking)}"
-                )
-        if not self.rankings:
-            raise ValueError(
-                f"the run {self.name!r} ranks no query, so that there is nothing to score: give "
-                "rankings of query id → document id → score, or a run file with lines"
-            )
+        if not given:
+            raise ValueError(f"the run {self.name!r} ranks no query")
 
     def __repr__(self) -> str:
         return f"Run({self.name!r}, {len(self.rankings)} queries)"
@@ -104,10 +94,9 @@ class Run:
         for where, line in lines_of(Path(path)):
             fields = line.split()
             if len(fields) != 6:
-                raise ValueError(
-                    f"{where}: a line of a TREC run has six fields (query, Q0, document, rank, "
-                    f"score, name); this has {len(fields)}: {shown(line.strip())}"
-                )
+                six = "six fields (query, Q0, document, rank, score, name)"
+                found = f"this has {len(fields)}: {shown(line.strip())}"
+                raise ValueError(f"{where}: a line of a TREC run has {six}; {found}")
             query, _, document, _, score, name = fields
             try:
                 value = float(score)
@@ -137,24 +126,16 @@ class Run:
                 ranking = best_first(scored(query, given))
                 for place, (document, score) in enumerate(ranking.items(), start=1):
                     if split := [one for one in (query, document) if one.split() != [one]]:
-                        raise ValueError(
-                            f"the id {shown(split[0])} has a blank, which TREC's format takes for "
-                            "the end of a field"
-                        )
+                        said = f"the id {shown(split[0])} has a blank"
+                        raise ValueError(f"{said}, where TREC's format ends a field")
                     file.write(f"{query} Q0 {document} {place} {score!r} {tag}\n")
 
     def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:
-        """The best `depth` documents of each of a set's queries: none, where the run has none.
-
-        Raises:
-            ValueError: it has none of them.
-        """
+        """The best `depth` documents for each query of a set; a ValueError if there are none."""
         if retrieval_set.query_ids and not self.rankings.keys() & {*retrieval_set.query_ids}:
             own, asked = next(iter(self.rankings)), retrieval_set.query_ids[0]
-            raise ValueError(
-                f"the run {self.name!r} ranks no query of the set: it has such as {shown(own)}, "
-                f"and the set such as {shown(asked)}"
-            )
+            some = f"it has such as {shown(own)}, and the set such as {shown(asked)}"
+            raise ValueError(f"the run {self.name!r} ranks no query of the set: {some}")
         return {
             query: dict(islice(best_first(self.rankings.get(query, {})).items(), depth))
             for query in retrieval_set.query_ids
@@ -296,28 +277,14 @@ def compare_tables(first: ArrayLike | pd.DataFrame, second: ArrayLike | pd.DataF
     for axis, kind in enumerate(("rows", "columns")):
         names, others = one.axes[axis], other.axes[axis]
         if set(names) != set(others) or not (names.is_unique and others.is_unique):
-            apart = sorted(map(str, {*names} ^ {*others}))
-            raise ValueError(
-                f"the tables' {kind} must have the same labels, each once; in one of them alone: "
-                f"{shown(apart)}"
-            )
+            apart = f"in one of them alone: {shown(sorted(map(str, {*names} ^ {*others})))}"
+            raise ValueError(f"the tables' {kind} must have the same labels, each once; {apart}")
     other = other.loc[one.index, one.columns]
     found = table_interval((one - other).to_numpy())
     if found is None:
-        raise ValueError(
-            f"one cell has no interval: give two seeds or two collections, not {one.shape}"
-        )
+        raise ValueError(f"two seeds or two collections are needed; the table is {one.shape}")
     cells = pd.DataFrame({"first": one.stack(), "second": other.stack()})  # noqa: PD013
     return Comparison(found, p_value(found, 0.0), _ordered(cells))
-
-
-def _judged(qrels: Any, runs: list[Run]) -> RetrievalSet:
-    """A set for runs, of judgements alone: of documents that are judged or found, without text."""
-    judgements = read_judgements(qrels)
-    ranked = (*judgements.values(), *(one for run in runs for one in run.rankings.values()))
-    found, queries = list(dict.fromkeys(chain.from_iterable(ranked))), list(judgements)
-    texts, asked = [""] * len(found), [""] * len(queries)
-    return RetrievalSet(found, texts, queries, asked, judgements, name="judgements")
 
 
 def _scored(
@@ -325,7 +292,8 @@ def _scored(
 ) -> dict[str, pd.Series[float]]:
     """The scores of each system on the judged queries."""
     metric = checked_text(metric, "metric")
-    given = [_as_system(one) for one in systems.values()]
+    read = [Run.read(one) if isinstance(one, str | Path) else one for one in systems.values()]
+    given = [Run(one) if isinstance(one, Mapping) else one for one in read]
     if not isinstance(retrieval_set, RetrievalSet):
         runs = [one for one in given if isinstance(one, Run)]
         if len(runs) < len(given):
@@ -333,20 +301,19 @@ def _scored(
                 "retrieval_set must be a RetrievalSet for a system that searches; judgements do "
                 f"for runs alone (paths, rankings). It is {shown(retrieval_set)}"
             )
-        retrieval_set = _judged(retrieval_set, runs)
+        # of documents that are judged or found, and of queries, without text
+        judged = read_judgements(retrieval_set)
+        ranked = (*judged.values(), *(one for run in runs for one in run.rankings.values()))
+        found, asked = list(dict.fromkeys(chain.from_iterable(ranked))), list(judged)
+        texts = [""] * len(found), [""] * len(asked)
+        retrieval_set = RetrievalSet(found, texts[0], asked, texts[1], judged, name="judgements")
     tables = score_systems(given, retrieval_set, metric, depth, drop_own)
     if len(tables[0]) < 2:
         raise ValueError(f"{retrieval_set.name} must have two judged queries or more to compare on")
     return {name: table[metric] for name, table in zip(systems, tables, strict=True)}
 
 
-def _as_system(given: Compared) -> System:
-    if isinstance(given, str | Path):
-        return Run.read(given)
-    return Run(given) if isinstance(given, Mapping) else given
-
-
 def _ordered(scores: pd.DataFrame) -> pd.DataFrame:
-    """Scores of two systems and their difference, the greatest first."""
+    """Scores of two systems, and their difference, the greatest first."""
     table = scores.assign(difference=scores["first"] - scores["second"])
     return table.sort_values("difference", ascending=False, kind="stable")

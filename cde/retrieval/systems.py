@@ -1,12 +1,11 @@
 """What can search: encoders, rankers, and models of sentence-transformers; and the methods by which
 our encoders are such models.
 
-An encoder turns queries and documents into vectors, a ranker ranks a set without any. A model with
-the methods of sentence-transformers becomes an encoder here, with its own prompts; by its own
-`similarity_fn_name`, "cosine" brings vectors to length 1, and "dot" leaves them. The other way
-round, `SentenceMethods` gives every encoder of this package the methods of that library. Two things
-differ from there: vectors have length 1 whether asked for or not, and `batch_size` is an upper
-limit.
+A model with the methods of sentence-transformers becomes an encoder here, with its own prompts; by
+its own `similarity_fn_name`, "cosine" brings vectors to length 1, and "dot" leaves them. The other
+way round, `SentenceMethods` gives every encoder of this package the methods of that library. Two
+things differ from there: vectors have length 1 whether asked for or not, and `batch_size` is an
+upper limit.
 """
 
 from __future__ import annotations
@@ -82,11 +81,8 @@ def is_ranker(system: object) -> TypeGuard[Ranker]:
     """Whether something ranks a set by itself."""
     # tables and their columns have another `rank`, and so has a cross-encoder
     others = ("pandas", "polars", "sentence_transformers")
-    return (
-        isinstance(system, Ranker)
-        and not isinstance(system, type)
-        and type(system).__module__.partition(".")[0] not in others
-    )
+    foreign = type(system).__module__.partition(".")[0] in others
+    return isinstance(system, Ranker) and not isinstance(system, type) and not foreign
 
 
 class _Sentences:
@@ -96,9 +92,9 @@ class _Sentences:
         self.model = model
         measure = str(getattr(model, "similarity_fn_name", None) or "cosine")
         if measure not in ("cosine", "dot"):
+            name = type(model).__name__
             raise ValueError(
-                f"{type(model).__name__} compares vectors by {measure!r}; search here is by inner "
-                "product: set model.similarity_fn_name to 'cosine' or 'dot'"
+                f"{name}.similarity_fn_name must be 'cosine' or 'dot'; it is {measure!r}"
             )
         self._unit = measure == "cosine"
 
@@ -106,11 +102,9 @@ class _Sentences:
         return type(self.model).__name__
 
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors `(n, dim)` of queries."""
         return self._vectors(texts, "encode_query", "queries")
 
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors `(n, dim)` of documents."""
         return self._vectors(texts, "encode_document", "documents")
 
     def _vectors(self, texts: Sequence[str], method: str, what: str) -> NDArray[np.float32]:
@@ -161,10 +155,8 @@ def as_encoder(model: object) -> Encoder:
         if isinstance(model, SentenceEncoder):
             return _Sentences(model)
     if getattr(model, "reads_context", False) and not isinstance(model, type):
-        raise TypeError(
-            f"{type(model).__name__} is bound to no corpus: model.with_context(documents) "
-            "gives the encoder that ranks them"
-        )
+        name = type(model).__name__
+        raise TypeError(f"{name} is bound to no corpus: model.with_context(documents) binds it")
     name = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
     raise TypeError(
         f"{name} cannot rank: expected encode_queries and encode_documents, or "
@@ -200,6 +192,10 @@ class SentenceMethods:
     ) -> NDArray[np.float32]:
         """Unit vectors `(n, dim)` of texts, with the prompt of their role before them."""
 
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of texts, `(n, dim)` float32, with no prompt before them."""
+        return self._vectors(texts, "")
+
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors of queries, `(n, dim)` float32, with the prompt for queries, if any."""
         return self._vectors(texts, "query")
@@ -226,15 +222,13 @@ class SentenceMethods:
         """Cosines of all vectors with all others, `(n, m)`."""
         from sentence_transformers.util import cos_sim
 
-        found: Tensor = cos_sim(embeddings1, embeddings2)
-        return found
+        return cos_sim(embeddings1, embeddings2)  # type: ignore[no-any-return]
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
         """The cosine of each vector with the other in its place, `(n,)`."""
         from sentence_transformers.util import pairwise_cos_sim
 
-        found: Tensor = pairwise_cos_sim(embeddings1, embeddings2)
-        return found
+        return pairwise_cos_sim(embeddings1, embeddings2)  # type: ignore[no-any-return]
 
     def _encoded(self, inputs: Any, role: Role, options: EncodeOptions) -> Any:
         if strange := set(options) - set(EncodeOptions.__annotations__):
@@ -251,8 +245,7 @@ class SentenceMethods:
             role, texts = "", [prompt + text for text in texts]
         size, dim = options.get("batch_size"), options.get("truncate_dim")
         size = None if size is None else checked_whole(size, "batch_size")
-        quiet = without_bars() if options.get("show_progress_bar") is False else nullcontext()
-        with quiet:
+        with without_bars() if options.get("show_progress_bar") is False else nullcontext():
             vectors = self._vectors(texts, role, size)
         if dim is not None:
             vectors = vectors[:, : checked_whole(dim, "truncate_dim")]

@@ -20,18 +20,10 @@ _TwoOrMore = Annotated[Whole, Field(ge=2, le=_MOST)]  # a text's two marks; a pa
 _Above0 = Annotated[Number, Field(gt=0)]
 
 #: settings that came after the first records
-_LATER = (
-    "context_from",
-    "null_share",
-    "trains",
-    "cluster_by",
-    "hardness",
-    "final_rate",
-    "clip_gradients",
-    "evaluate_every",
-    "surrogate",
-    "filter_surrogate",
-)
+_LATER = """
+    context_from null_share trains cluster_by hardness final_rate clip_gradients evaluate_every
+    surrogate filter_surrogate
+""".split()  # noqa: SIM905
 
 
 @declared
@@ -159,42 +151,31 @@ class TrainConfig:
             raise ValueError(
                 "of filter_epsilon and filter_threshold set one, and the other to None"
             )
-        drawn = self.architecture == "contextual" and self.context_from == "batch"
-        if drawn and self.context_size > self.batch_size:
-            raise ValueError(
-                f"the context is drawn from the batch: context_size {self.context_size} is more "
-                f"than batch_size {self.batch_size}"
-            )
+        contextual, reader = self.architecture == "contextual", self.trains == "reader"
+        if contextual and self.context_from == "batch" and self.context_size > self.batch_size:
+            drawn = f"context_size {self.context_size} is more than batch_size {self.batch_size}"
+            raise ValueError(f"{drawn}, of which the context is drawn")
         null = self.model.get("null_token", True) or self.attention == "gated"
-        if self.architecture == "contextual" and self.null_share and not null:
+        if contextual and self.null_share and not null:
             raise ValueError(
                 f"null_share {self.null_share} needs the null token, which model leaves out"
             )
-        if self.trains == "reader":
-            if (self.architecture, self.attention) != ("contextual", "gated"):
-                raise ValueError(
-                    "trains='reader' needs a contextual encoder with attention='gated'; this is a "
-                    f"{self.architecture} encoder with attention={self.attention!r}"
-                )
-            if self.null_share:
-                raise ValueError(
-                    "trains='reader' learns nothing from a batch without context: null_share must "
-                    f"be 0; it is {self.null_share}"
-                )
+        if reader and (self.architecture, self.attention) != ("contextual", "gated"):
+            raise ValueError("trains='reader' needs a contextual encoder with attention='gated'")
+        if reader and self.null_share:
+            said = f"null_share must be 0; it is {self.null_share}"
+            raise ValueError(f"trains='reader' learns nothing from a batch without context: {said}")
         if doubled := sorted({field.name for field in fields(self)} & set(self.model)):
             raise ValueError(f"set {', '.join(doubled)} beside model, not in it")
         if not self.model:
             return self
         from cde.models.configuration import BiEncoderConfig, ContextualConfig, check_settings
 
-        encoder: Any = BiEncoderConfig
-        beside: dict[str, Any] = {}
-        if self.architecture == "contextual":
-            encoder = ContextualConfig
-            beside = {"context_size": self.context_size, "attention": self.attention}
+        encoder: Any = ContextualConfig if contextual else BiEncoderConfig
+        of_both = {"context_size": self.context_size, "attention": self.attention}
         try:
             check_settings(encoder, self.model)
-            encoder(**beside | self.model)
+            encoder(**(of_both if contextual else {}) | self.model)
         except ValueError as error:
             raise ValueError(f"model: {error}") from None
         return self
@@ -210,7 +191,6 @@ class TrainConfig:
 
     @property
     def warmup(self) -> int:
-        """Steps of warm-up."""
         return min(1000, self.steps // 10) if self.warmup_steps is None else self.warmup_steps
 
     def token_limits(self, gpu: bool) -> tuple[int, int]:

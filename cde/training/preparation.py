@@ -72,10 +72,8 @@ class Preparation:
         self.domains = np.asarray(pairs.domains)
         self.groups = pd.factorize(np.asarray(pairs.documents, object))[0]
         if not self.groups.any():
-            raise ValueError(
-                f"all {len(pairs)} pairs have one document, {shown(pairs.documents[0])}: nothing "
-                "can be told from it. Give pairs of several documents"
-            )
+            one = shown(pairs.documents[0])
+            raise ValueError(f"all {len(pairs)} pairs have one document, {one}")
         self.sources = np.unique(self.domains, return_inverse=True)[1]
         self.clusters = np.zeros(len(pairs), np.int64)
         if config.context_from == "apart" and config.batches != "random" and plan is None:
@@ -93,11 +91,9 @@ class Preparation:
         self.hard: Positions | None = None
         if hard_negatives is not None:
             self.hard = positions_of_pairs(hard_negatives, "hard_negatives", len(pairs))
-            if len(self.hard) != len(pairs):
-                raise ValueError(
-                    f"hard_negatives must have a row for each of the {len(pairs)} pairs, not "
-                    f"{len(self.hard)}"
-                )
+            if (rows := len(self.hard)) != len(pairs):
+                each = f"a row for each of the {len(pairs)} pairs, not {rows}"
+                raise ValueError(f"hard_negatives must have {each}")
         elif config.hard_negatives:  # with the filter's ε, also where the batches have no filter
             epsilon = config.filter_epsilon or 0.0
             self.hard = self.processes.agreed(
@@ -116,7 +112,6 @@ class Preparation:
 
     @cached_property
     def filter_vectors(self) -> tuple[Vectors, Vectors]:
-        """The vectors by which the filter judges."""
         name = self.config.filter_surrogate
         if name in (None, self.config.surrogate):
             return self.vectors
@@ -156,11 +151,9 @@ class Preparation:
 
     def _labels(self) -> Positions:
         """The cluster of each pair; kept on disk, since the arms of a seed have the same."""
-        settings: dict[str, Any] = {
-            "cluster_size": self.config.cluster_size,
-            "seed": self.config.seed,
-        }
-        inputs = [self.pairs.fingerprint, self.surrogate.fingerprint, self.config.cluster_by]
+        config = self.config
+        settings: dict[str, Any] = {"cluster_size": config.cluster_size, "seed": config.seed}
+        inputs = [self.pairs.fingerprint, self.surrogate.fingerprint, config.cluster_by]
         key = content_hash([*inputs, str(settings), str(libraries())])
         path = cache_folder("clusters") / f"{key}.sealed"
         # what follows is done by all processes, or by none
@@ -168,11 +161,11 @@ class Preparation:
             return np.frombuffer(kept, np.int64).copy()
         queries, documents = self.vectors
         settings["domains"] = self.pairs.domains
-        if self.config.cluster_by == "pairs":
+        if config.cluster_by == "pairs":
             labels = cluster_pairs(queries, documents, **settings)
         else:
             sides = {"queries": [queries], "documents": [documents], "both": [queries, documents]}
-            labels = cluster_vectors(np.hstack(sides[self.config.cluster_by]), **settings)
+            labels = cluster_vectors(np.hstack(sides[config.cluster_by]), **settings)
         write_sealed(path, labels.tobytes())
         return labels
 
@@ -218,10 +211,9 @@ class Preparation:
         near = outside & np.isin(self.clusters, self.clusters[rows])
         found = np.flatnonzero(near if near.sum() >= self.config.context_size else outside)
         if not len(found):
-            raise ValueError(
-                f"context_from='apart': all documents of {str(self.domains[rows[0]])!r} stand in "
-                f"one batch of {len(rows)}; take smaller batches, or leave such sources out"
-            )
+            source = repr(str(self.domains[rows[0]]))
+            said = f"all documents of {source} stand in one batch of {len(rows)}"
+            raise ValueError(f"context_from='apart': {said}; take smaller batches")
         return found
 
     def _require_apart(self) -> None:
@@ -229,12 +221,9 @@ class Preparation:
         for source in np.unique(self.sources):
             rows = np.flatnonzero(self.sources == source)
             fewest = np.unique(self.groups[rows], return_counts=True)[1].min()  # pairs a document
-            if 0 <= len(rows) - self.config.batch_size < fewest:
-                raise ValueError(
-                    f"context_from='apart': a batch of {self.config.batch_size} holds all "
-                    f"documents of {str(self.domains[rows[0]])!r}, which has {len(rows)} pairs; "
-                    "take smaller batches, or leave such sources out"
-                )
+            if 0 <= len(rows) - (size := self.config.batch_size) < fewest:
+                said = f"a batch of {size} holds all documents of {str(self.domains[rows[0]])!r}"
+                raise ValueError(f"context_from='apart': {said}; take smaller batches")
 
     def left_out(self, rows: Positions) -> NDArray[np.bool_]:
         """Which documents (and hard negatives) of these pairs leave each query's denominator:

@@ -81,9 +81,7 @@ def run_key(
     loss: Loss = contrastive_loss,
     evaluate_on_the_way: Tested = ndcg_without_context,
 ) -> str:
-    """The address of a run: a hash of its config, its precision here, its data, the procedure's
-    version, and what it starts from, is tested on and is trained by, where these are its own.
-    """
+    """The address of a run: also of what it starts from, is tested on, and is trained by."""
     settings, procedure = json.dumps(config.to_dict(), sort_keys=True), f"procedure {PROCEDURE}"
     parts = [settings, pairs.fingerprint, procedure, chosen_precision(config.precision)]
     for folder in (config.start, config.surrogate, config.filter_surrogate):
@@ -153,10 +151,8 @@ class Run:
         """The trained encoder, read from the store."""
         files = (read_json(self.folder / _MANIFEST, since="files") or {}).get("files", {})
         if damaged := differing_file(self.folder, files):
-            raise ValueError(
-                f"{self.folder / damaged[0]} {damaged[1]}: train with the same config again, which "
-                "makes the run again"
-            )
+            what = f"{self.folder / damaged[0]} {damaged[1]}"
+            raise ValueError(f"{what}: train with the same config again, which makes the run again")
         kind: Any = BiEncoder if self.config.architecture == "bi-encoder" else ContextualEncoder
         return kind.from_pretrained(self.folder / "model", precision=self.config.precision)
 
@@ -200,13 +196,12 @@ def stored(key: str, make: Callable[[Path], dict[str, Any]], seed: int) -> Path:
 
 def _check_that_all_want(key: str, processes: Processes) -> None:
     """Machines may differ in what "auto" is there, and in their data."""
-    wanted = processes.of_all((key, chosen_precision("auto")))
-    for rank, (other, precision) in enumerate(wanted):
-        if other != wanted[0][0]:
+    (first, its_own), *others = processes.of_all((key, chosen_precision("auto")))
+    for rank, (other, precision) in enumerate(others, start=1):
+        if other != first:
             raise ValueError(
-                f"process {rank} wants the run {other}, process 0 the run {wanted[0][0]}: their "
-                f'config, data, starting weights or precision differ ("auto" is {precision} and '
-                f"{wanted[0][1]}). Give all machines the same lock, data and settings; "
+                f"process {rank} wants the run {other}, process 0 the run {first}: their config, "
+                f'data, weights or precision differ ("auto" is {precision} and {its_own}). '
                 "CDE_PRECISION=float32 works on every machine"
             )
 
@@ -258,11 +253,9 @@ def _check_tests(tests: Any, by: Tested) -> None:
     if not isinstance(tests, Sequence):
         raise TypeError(f"tests must be a list of RetrievalSets; they are {shown(tests)}")
     names = [checked_instance(test, RetrievalSet, "tests: each").name for test in tests]
-    if by is not ndcg_without_context:
-        return
-    if len(set(names)) < len(names):
+    if by is ndcg_without_context and len(set(names)) < len(names):
         raise ValueError(f"tests must have names of their own: RetrievalSet(…, name=…); {names}")
-    for test in tests:
+    for test in tests if by is ndcg_without_context else ():
         if not any(test.qrels.values()):
             raise ValueError(f"tests: {test.name} has no judged query to evaluate on")
 
@@ -285,8 +278,8 @@ def train(
         hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
         plan: `(steps, batch_size)` positions of the pairs of each step, in place of the config's
             batches (`cde.batching.packing`).
-        tests: collections on which the encoder is tested on the way, where `config.evaluate_every`
-            asks for it; the numbers are in the metrics of the step.
+        tests: what it is tested on on the way, where `config.evaluate_every` asks for it; the
+            numbers are in the metrics of the step.
         loss: in place of `contrastive_loss`, and called as it is (`cde.training.loss.Loss`): a
             function, or `functools.partial` of one. A run of another loss is another run.
         evaluate_on_the_way: how it is tested, from the encoder and the tests to numbers by name; by
@@ -306,10 +299,8 @@ def train(
     address of the first.
 
     Example:
-        >>> config = TrainConfig(data="pydocs/rich", architecture="bi-encoder", layers=1,
-        ...     batches="random",
-        ...     filter_epsilon=None, batch_size=8, steps=2, warmup_steps=1, query_tokens=8,
-        ...     document_tokens=8)
+        >>> config = TrainConfig(data="pydocs/rich", architecture="bi-encoder", layers=1, steps=2,
+        ...     batches="random", filter_epsilon=None, batch_size=8)
         >>> run = train(config)
         >>> len(run.metrics), run.model().dim
         (2, 384)

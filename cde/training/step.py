@@ -35,7 +35,6 @@ from cde.training.loss import ContrastiveLoss
 Ids = NDArray[np.int32]
 Chunk = tuple[Tensor, "Tensor | None"]
 Part = TypeVar("Part")
-Context = TypeVar("Context")
 
 
 @dataclass(frozen=True)
@@ -161,16 +160,12 @@ class RandomState:
             yield
 
 
-def _no_first_stage(_: Any) -> Tensor:
-    raise ValueError("context_chunks need a first_stage that embeds them")
-
-
 def cached_backward(
     chunks: Sequence[Part],
     second_stage: Callable[[Part, Tensor | None], Tensor],
     loss: Callable[[Tensor], Tensor],
-    context_chunks: Sequence[Context] = (),
-    first_stage: Callable[[Context], Tensor] = _no_first_stage,
+    context_chunks: Sequence[Any] = (),
+    first_stage: Any = None,
     device: torch.device = torch.device("cpu"),  # noqa: B008
     order: Tensor | None = None,
 ) -> Tensor:
@@ -180,8 +175,6 @@ def cached_backward(
     chunk of the context's documents; both are called twice a chunk. Row i of what `loss` gets is
     row `order[i]` of the chunks laid end to end.
     """
-    if not chunks:
-        raise ValueError("there are no texts: chunks is empty")
     context_states: list[RandomState] = []
     parts: list[Tensor] = []
     with torch.no_grad():
@@ -199,8 +192,7 @@ def cached_backward(
     sizes = [len(rows) for rows in embedded]
     embeddings = torch.cat(embedded)
     del embedded
-    # put in order before the graph begins: in the graph it would hold two more copies of all
-    # embeddings
+    # put in order before the graph begins, which would hold two more copies of all embeddings
     embeddings = (embeddings if order is None else embeddings[order]).requires_grad_()
     value = loss(embeddings)
     if not bool(torch.isfinite(value.detach())):
@@ -216,13 +208,12 @@ def cached_backward(
         with state.again():
             again = second_stage(chunk, context)
         again.backward(rows.to(again.dtype))  # type: ignore[no-untyped-call]
-    # no gradient arrives where nothing looks at the context (every token dropped, or a null
-    # context)
+    # no gradient arrives where nothing looks at the context: every token is dropped, or null
     if context is not None and context.grad is not None:
         collected = torch.split(context.grad, [len(part) for part in parts])
         for documents, state, rows in zip(context_chunks, context_states, collected, strict=True):
             with state.again():
                 again = first_stage(documents)
             if again.requires_grad:  # a first stage may be frozen
-                again.backward(rows.to(again.dtype))  # type: ignore[no-untyped-call]
+                again.backward(rows.to(again.dtype))
     return value

@@ -1,10 +1,8 @@
 """Contrastive training of an encoder: one step after another, the same numbers after an
 interruption.
 
-`Loop` takes the steps of any optimiser and keeps checkpoints; `Trainer` is the loop of contrastive
-training, whose gradients `cde.training.step` makes. What a step draws depends on the seed and the
-step alone, so that no random state has to be kept. A damaged checkpoint is set aside, with a
-warning, and the loop begins again.
+What a step draws depends on the seed and the step alone, so that no random state has to be kept. A
+damaged checkpoint is set aside, with a warning, and the loop begins again.
 """
 
 from __future__ import annotations
@@ -57,15 +55,10 @@ def build_model(config: TrainConfig, device: torch.device | None = None) -> Enco
         model: Encoder = cls.from_pretrained(started, **options)
         own = getattr(model.config, "context_size", config.context_size)
         if config.context_size > own:
-            raise ValueError(
-                f"the encoder in {config.start} has a context of {own} documents: context_size can "
-                f"be {own} or less; it is {config.context_size}"
-            )
+            most = f"context_size can be {own} or less; it is {config.context_size}"
+            raise ValueError(f"{config.start} has a context of {own} documents: {most}")
         return model
-    longest = max(config.query_tokens, config.document_tokens)
-    if config.architecture == "contextual":
-        longest = max(longest, config.context_tokens)
-    settings = {"max_tokens": longest, **config.model}
+    settings = {"max_tokens": longest_text(config), **config.model}
     if config.architecture == "bi-encoder":
         return BiEncoder.from_backbone(config.start, config.layers, **options, **settings)
     return ContextualEncoder.from_backbone(
@@ -78,6 +71,12 @@ def build_model(config: TrainConfig, device: torch.device | None = None) -> Enco
         **options,
         **settings,
     )
+
+
+def longest_text(config: TrainConfig) -> int:
+    """Tokens of the longest texts that an encoder is trained on."""
+    texts = max(config.query_tokens, config.document_tokens)
+    return max(texts, config.context_tokens) if config.architecture == "contextual" else texts
 
 
 def gradient_norms(model: Encoder) -> dict[str, float]:
@@ -166,8 +165,7 @@ def _read(path: Path) -> dict[str, Any] | None:
             damaged = parts.testzip()
         if damaged is None:
             return dict(torch.load(path, map_location="cpu", weights_only=True))
-    # what reading noise raises is as manifold as noise
-    except Exception as error:
+    except Exception as error:  # of all kinds
         damaged = f"{type(error).__name__}: {str(error)[:200]}"
     set_aside(path, damaged)
     return None
@@ -203,13 +201,9 @@ class Trainer:
         self.processes = processes or Processes.connect()
         model = build_model(config, self.processes.device) if model is None else model
         self.model = model.train()
-        lengths = [config.query_tokens, config.document_tokens]
-        lengths += [config.context_tokens] if config.architecture == "contextual" else []
-        if model.longest is not None and (asked := max(lengths)) > model.longest:
-            raise ValueError(
-                f"the encoder has {model.longest} learned positions: query_tokens, document_tokens "
-                f"and context_tokens can be that many; the largest is {asked}"
-            )
+        if model.longest is not None and (asked := longest_text(config)) > model.longest:
+            kinds = "query_tokens, document_tokens and context_tokens"
+            raise ValueError(f"{kinds} can be {model.longest} for this encoder; one is {asked}")
         prefixes = (model.config.query_prefix, model.config.document_prefix)
         self.prepared = Preparation(
             config, pairs, model.tokenizer, prefixes, self.processes, hard_negatives, plan
@@ -237,22 +231,12 @@ class Trainer:
         folder = None if folder is None else checked_path(folder)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        self.loop = Loop(
-            self.model,
-            self.optimiser,
-            self.schedule,
-            json.dumps(config.to_dict(), sort_keys=True)
-            + ("" if loss is contrastive_loss else loss_key(loss)),
-            folder,
-            config.checkpoint_every,
-            self.prepared.sampler,
-            self.processes,
-            data=pairs.fingerprint,
-        )
-        self.loop.check_alike(
-            "starts from other weights than process 0, which its embeddings would show: start all "
-            "from one seed or one file"
-        )
+        identity = json.dumps(config.to_dict(), sort_keys=True)
+        identity += "" if loss is contrastive_loss else loss_key(loss)
+        trains = self.model, self.optimiser, self.schedule, identity
+        kept = folder, config.checkpoint_every, self.prepared.sampler
+        self.loop = Loop(*trains, *kept, self.processes, data=pairs.fingerprint)
+        self.loop.check_alike("starts from other weights than process 0: start all from one seed")
         self.loop.resume()
 
     def run(self) -> tuple[Encoder, list[dict[str, float]]]:

@@ -10,6 +10,7 @@ then (checkpoints, finished runs, vectors) is not. Dask gives a lost worker's ta
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from typing import Any, TypeVar
@@ -18,7 +19,6 @@ import joblib
 from joblib.parallel import get_active_backend
 
 from cde.progress import progress
-from cde.storage import end_with
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -27,6 +27,19 @@ Result = TypeVar("Result")
 _PATIENCE = 3
 #: variables of the environment that the pool's processes, which may be older, take over
 _SETTINGS = ("CDE_CACHE", "CDE_DATA", "CDE_PRECISION")
+
+
+def end_with(parent: int) -> None:
+    """End this process when its parent has ended, by SIGKILL too, which tells nobody."""
+    # Linux's PR_SET_PDEATHSIG comes when the thread ends that started this process
+
+    def watch() -> None:
+        pause = threading.Event()
+        while os.getppid() == parent:  # an orphan has another one
+            pause.wait(0.1)
+        os._exit(1)  # what is kept is kept in whole files
+
+    threading.Thread(target=watch, name="cde-parent", daemon=True).start()
 
 
 def in_workers(

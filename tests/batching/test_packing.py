@@ -138,7 +138,7 @@ def test_clusters_with_one_number_in_two_domains_are_two() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"order": "tsp"}, "from centroid to centroid: give the documents' vectors"),
+        ({"order": "tsp"}, "from centroid to centroid: give vectors"),
         ({"domains": ["a"]}, "domains must hold one for each of the 4 pairs; it has 1"),
         ({"domains": [None, *"aaa"]}, "domains must be strings or numbers; item 0 is None"),
     ],

@@ -372,7 +372,7 @@ def test_a_surrogate_whose_model_moved_or_changed_is_refused(tmp_path: Path) -> 
     folder = Index(["red boats"], encoder=surrogate).save(tmp_path / "index")
     assert Index.load(folder).search("ships")["id"].tolist() == ["0"]
     (model / "more.txt").write_text("another model now")
-    with pytest.raises(ValueError, match="is another now.*Pass the encoder"):
+    with pytest.raises(ValueError, match="is another now.*pass the encoder"):
         Index.load(folder)
     model.rename(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match="cannot be had .*: pass the encoder"):
@@ -413,7 +413,7 @@ def test_judgements_and_corpora_that_are_not_its_own_are_refused() -> None:
         index.evaluate({"q": "a"}, {"q": {"7": 1}, "r": {"0": 1}})
     with pytest.raises(TypeError, match=r"queries must be a mapping of ids → texts; they are \['a"):
         index.retrieval_set(["a"])
-    with pytest.raises(ValueError, match="has another corpus than this index of 3 documents"):
+    with pytest.raises(ValueError, match=r"has another corpus than Index\(3 documents"):
         kept = index.retrieval_set({"q": "a"}, {"q": {"0": 1}})
         index.add(["c"])
         index.rank(kept)

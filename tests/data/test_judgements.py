@@ -60,7 +60,7 @@ def test_every_form_gives_the_same_judgements(form: str, tmp_path: Path) -> None
         ("q d1\nq d2 1\n", "line 1: judgements are query, document and grade"),
         ("q 0 d1 1\nq 0 d1 2\n", "line 2: 'q' → 'd1' is judged 2 here and 1 before"),
         (FRAME.assign(document=1.5), "ids are strings, whole numbers"),
-        (FRAME.assign(query=["q", None, "7"]), "row 1: an id is missing; leave such rows out"),
+        (FRAME.assign(query=["q", None, "7"]), "row 1: an id is missing"),
         (FRAME.assign(document=pd.array([1, 2, None], "Int64")), "row 2: an id is missing"),
         (FRAME.assign(grade=[1, 1, None]), "row 2: a grade must be a whole number; it is nan"),
         (FRAME[["query"]], "row 0: judgements are query, document and grade"),

@@ -223,7 +223,7 @@ def test_a_pretrained_backbone_with_a_missing_or_nan_tensor_is_refused(tmp_path:
 
 @pytest.mark.parametrize("layers", [-1, 7])
 def test_more_layers_than_there_are_and_fewer_than_none_are_refused(layers: int) -> None:
-    message = f"6 layers; {layers} were asked for, accepted are 0 to 6"
+    message = f"layers must be 0 to 6 for this backbone; they are {layers}"
     with pytest.raises(ValueError, match=message):
         BiEncoder.from_backbone("minilm", layers)
     with pytest.raises(ValueError, match=message):

@@ -227,7 +227,7 @@ def test_a_context_that_is_varied_or_filled_up_on_purpose_does_not_warn() -> Non
     ("context", "options", "kind", "message"),
     [
         ([], {}, ValueError, r"the context is empty; with_context\(None\) embeds without a corpus"),
-        ("tides", {}, TypeError, "one string was given: put it in a list"),
+        ("tides", {}, TypeError, "context must be a list of strings; it is 'tides'"),
         (np.full((3, 32), -np.inf), {}, ValueError, "NaN or infinite"),
         (torch.full((3, 32), torch.nan), {}, ValueError, "NaN or infinite"),
     ],
@@ -248,8 +248,8 @@ def test_vectors_that_the_model_cannot_read_are_refused_when_it_is_bound(
 ) -> None:
     """As `with_context` documents, and not only when the first text comes."""
     vectors = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    wanted = "32" if per_document == 1 else "2, 32"
-    with pytest.raises(ValueError, match=rf"shape \(documents, {wanted}\)"):
+    wanted = "32," if per_document == 1 else "2, 32"
+    with pytest.raises(ValueError, match=rf"of shape \({wanted}\) for each document"):
         contextual(vectors_per_document=per_document).with_context(vectors)
 
 

@@ -135,7 +135,7 @@ def test_a_file_of_ours_may_be_called_as_long_as_the_system_lets_it(tmp_path: Pa
 WORKERS = """
 import os, sys
 import joblib
-from cde.storage import end_with
+from cde_studies.workers import end_with
 if __name__ == "__main__":
     with joblib.parallel_config("loky", initializer=end_with, initargs=(os.getpid(),)):
         work = joblib.Parallel(n_jobs=2)

@@ -92,7 +92,7 @@ def test_a_run_of_no_query_is_refused_instead_of_scored_nought(tmp_path: Path) -
         cde.compare(tmp_path / "empty.run", {"q": {"d": 1.0}}, {"q": {"d": 1}, "r": {"d": 1}})
     with pytest.raises(ValueError, match="ranks no query"):
         cde.compare({}, {"q": {"d": 1.0}}, {"q": {"d": 1}, "r": {"d": 1}})
-    with pytest.raises(TypeError, match=r"document ids → scores; of 'q' there is \['d'\]"):
+    with pytest.raises(TypeError, match=r"document ids → scores; {'q': \['d'\]}"):
         cde.compare({"q": ["d"]}, {"q": {"d": 1.0}}, {"q": {"d": 1}, "r": {"d": 1}})
 
 

@@ -125,7 +125,7 @@ def test_the_model_s_similarity_says_whether_lengths_count() -> None:
     )
     assert dot.tolist() == [[2, 3]]
     np.testing.assert_allclose(cosine, [[2 / 13**0.5, 3 / 13**0.5]], rtol=1e-6)
-    with pytest.raises(ValueError, match="Counts compares vectors by 'euclidean'"):
+    with pytest.raises(ValueError, match="Counts.similarity_fn_name must be .*'euclidean'"):
         as_encoder(Counts("euclidean"))
 
 

@@ -289,7 +289,7 @@ def test_what_cannot_be_trained_with_is_told(pairs: Pairs, tmp_path: Path) -> No
     with pytest.raises(ValueError, match="a test on the way gives loss, as training does"):
         Trainer(tested, pairs, evaluate=lambda _: {"loss": 1.0}).run()
     one = dataclasses.replace(pairs, documents=["the same"] * len(pairs))
-    with pytest.raises(ValueError, match="pairs have one document, 'the same': nothing can be"):
+    with pytest.raises(ValueError, match="pairs have one document, 'the same'"):
         Trainer(TrainConfig(**BI), one)
 
 

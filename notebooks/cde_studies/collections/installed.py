@@ -21,7 +21,8 @@ import pandas as pd
 from filelock import FileLock
 
 from cde.progress import progress
-from cde.storage import end_with, read_sealed, remove_leftovers, unsealed, write_sealed
+from cde.storage import read_sealed, remove_leftovers, unsealed, write_sealed
+from cde_studies.workers import end_with
 
 
 def package_folder(package: str) -> Path:
@@ -59,9 +60,9 @@ def carried_table(name: str) -> Path | None:
 
 def _read_carried(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     """A table of the user's own: where it is damaged, nothing else is read in its place."""
-    data = unsealed(path.read_bytes())
+    written = path.read_bytes()
     try:
-        frame = pd.DataFrame() if data is None else pd.read_parquet(io.BytesIO(data))
+        frame = pd.read_parquet(io.BytesIO(unsealed(written)))
         if len(frame) and {*columns} <= {*frame}:
             return frame
     except (OSError, ValueError):  # as pyarrow's errors are

@@ -203,7 +203,7 @@ class BatchSampler:
             raise ValueError(f"batch_size must be a multiple of ranks; {said}")
         if ranks > 1 and not self.drop_last:
             raise ValueError(
-                f"drop_last=False leaves short batches, which {ranks} ranks cannot share"
+                f"drop_last=False leaves short batches, which {ranks} ranks cannot share: drop them"
             )
         self.ranks, self.rank, self.epoch, self.position = ranks, rank, 0, 0
         self.epoch_batches = self._pack()
@@ -229,7 +229,8 @@ class BatchSampler:
             largest = sum(sizes) if self.cross_domains else max(sizes, default=0)
             raise ValueError(
                 f"not one batch of {batch_size} pairs can be filled: the largest domain (or "
-                f"cluster, where each is batched alone) has {largest:,} pairs"
+                f"cluster, where each is batched alone) has {largest:,} pairs: "
+                "take a smaller batch_size or larger clusters"
             )
         return [batches[i] for i in generator.permutation(len(batches))]
 

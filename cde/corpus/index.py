@@ -580,7 +580,7 @@ class Index:
             gone = set([ids] if isinstance(ids, str) else encodable(ids, "ids"))
             if stray := sorted(gone - set(self.ids)):
                 some = ", ".join(one[:60] for one in stray[:3])
-                raise ValueError(f"{len(stray)} of the ids are not in the index, such as {some}")
+                raise ValueError(f"ids that are not among index.ids: {len(stray)}, such as {some}")
             if gone:
                 self._put(None, gone)
 

@@ -132,7 +132,7 @@ class _Contextual:
         if self.variant == "paper" and pooling != ("text", None):
             raise ValueError("pool='all' and skip_instruction_until are for published variants")
         if self.soft_prompt_tokens and self.attention == "gated":
-            raise ValueError("soft_prompt_tokens stand where attention 'gated' puts nothing")
+            raise ValueError("soft_prompt_tokens need attention 'full' or 'cached'")
         if self.sequence_dropout and not self.null_token and self.attention != "gated":
             raise ValueError("sequence dropout needs the null token: null_token must be True")
         return self

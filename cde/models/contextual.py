@@ -50,7 +50,7 @@ def draw_context(
         raise ValueError(f"fill must be 'shorter', 'null' or 'repeat'; it is {shown(fill)}")
     seed = checked_whole(seed, "seed", 0)
     if fill == "null" and config.attention == "gated":
-        raise ValueError("fill='null' needs null tokens, which attention 'gated' does not have")
+        raise ValueError("attention 'gated' has no null tokens: fill must be 'shorter' or 'repeat'")
     if isinstance(context, np.ndarray) and context.dtype.kind in "UO":
         context = context.tolist()
     if isinstance(context, np.ndarray | Tensor):

@@ -95,7 +95,7 @@ def test_what_is_wrong_is_said_and_changes_nothing(
         (["build", source, new, "--model", "bm25", "--sample-query", "a"], "BM25 has no vectors"),
         (["build", tmp_path / "gone", new], "no folder or file"),
         (["build", source, source], "holds other files"),
-        (["remove", place, "boats.md", "none"], "1 of the ids are not in the index, such as none"),
+        (["remove", place, "boats.md", "none"], "not among index.ids: 1, such as none"),
         (["search", place, "boats", "--depth", 0], "depth must be 1 or more"),
         (["search", source, "boats"], "holds no index"),
         (["status", tmp_path / "gone"], "no folder"),

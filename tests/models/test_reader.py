@@ -166,5 +166,5 @@ def test_what_a_reader_cannot_be_is_refused() -> None:
         opened(soft_prompt_tokens=2)
     with pytest.raises(ValueError, match="are for attention .cached.; this model.s is .gated."):
         opened().second_stage.cache_context(random_context(4))
-    with pytest.raises(ValueError, match="fill='null' needs null tokens"):
+    with pytest.raises(ValueError, match="'gated' has no null tokens"):
         opened().with_context(random_context(2), fill="null")

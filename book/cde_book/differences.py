@@ -86,7 +86,8 @@ def show_differences(
             if not math.isnan(one.estimate):
                 found[name, profile] = one
     shown: dict[Any, Any] = dict(found)
-    papers: dict[Any, Any] = {key: marks[key[0]] for key in found if key[0] in (marks or {})}
+    known = marks or {}
+    papers: dict[Any, Any] = {key: known[key[0]] for key in found if key[0] in known}
     if len({profile for _, profile in found}) > 1:
         place = {name: number for number, name in enumerate(differences)}
         small_first = sorted(found, key=lambda key: (place[key[0]], -order(key[1])))

@@ -20,10 +20,8 @@ _TwoOrMore = Annotated[Whole, Field(ge=2, le=_MOST)]  # a text's two marks; a pa
 _Above0 = Annotated[Number, Field(gt=0)]
 
 #: settings that came after the first records
-_LATER = """
-    context_from null_share trains cluster_by hardness final_rate clip_gradients evaluate_every
-    surrogate filter_surrogate
-""".split()  # noqa: SIM905
+_LATER: tuple[str, ...] = ("context_from", "null_share", "trains", "cluster_by", "hardness")
+_LATER += ("final_rate", "clip_gradients", "evaluate_every", "surrogate", "filter_surrogate")
 
 
 @declared

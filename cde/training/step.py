@@ -35,6 +35,7 @@ from cde.training.loss import ContrastiveLoss
 Ids = NDArray[np.int32]
 Chunk = tuple[Tensor, "Tensor | None"]
 Part = TypeVar("Part")
+Context = TypeVar("Context")
 
 
 @dataclass(frozen=True)
@@ -160,12 +161,16 @@ class RandomState:
             yield
 
 
+def _no_first_stage(_: Any) -> Tensor:
+    raise ValueError("context_chunks need a first_stage that embeds them")
+
+
 def cached_backward(
     chunks: Sequence[Part],
     second_stage: Callable[[Part, Tensor | None], Tensor],
     loss: Callable[[Tensor], Tensor],
-    context_chunks: Sequence[Any] = (),
-    first_stage: Any = None,
+    context_chunks: Sequence[Context] = (),
+    first_stage: Callable[[Context], Tensor] = _no_first_stage,
     device: torch.device = torch.device("cpu"),  # noqa: B008
     order: Tensor | None = None,
 ) -> Tensor:
@@ -215,5 +220,5 @@ def cached_backward(
             with state.again():
                 again = first_stage(documents)
             if again.requires_grad:  # a first stage may be frozen
-                again.backward(rows.to(again.dtype))
+                again.backward(rows.to(again.dtype))  # type: ignore[no-untyped-call]
     return value

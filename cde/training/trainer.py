@@ -233,9 +233,17 @@ class Trainer:
             folder.mkdir(parents=True, exist_ok=True)
         identity = json.dumps(config.to_dict(), sort_keys=True)
         identity += "" if loss is contrastive_loss else loss_key(loss)
-        trains = self.model, self.optimiser, self.schedule, identity
-        kept = folder, config.checkpoint_every, self.prepared.sampler
-        self.loop = Loop(*trains, *kept, self.processes, data=pairs.fingerprint)
+        self.loop = Loop(
+            self.model,
+            self.optimiser,
+            self.schedule,
+            identity,
+            folder,
+            config.checkpoint_every,
+            self.prepared.sampler,
+            self.processes,
+            data=pairs.fingerprint,
+        )
         self.loop.check_alike("starts from other weights than process 0: start all from one seed")
         self.loop.resume()
 

@@ -127,10 +127,12 @@ class _Contextual:
     @model_validator(mode="after")
     def _fits_together(self) -> _Contextual:
         if self.variant != "paper" and self.attention != "full":
-            raise ValueError(f"the variant {self.variant!r} has attention 'full', no other")
+            raise ValueError(
+                f"variant {self.variant!r} has attention 'full', others are for 'paper'"
+            )
         pooling = (self.pool, self.skip_instruction_until)
         if self.variant == "paper" and pooling != ("text", None):
-            raise ValueError("pool='all' and skip_instruction_until are for published variants")
+            raise ValueError("pool='all' and skip_instruction_until are for published checkpoints")
         if self.soft_prompt_tokens and self.attention == "gated":
             raise ValueError("soft_prompt_tokens need attention 'full' or 'cached'")
         if self.sequence_dropout and not self.null_token and self.attention != "gated":

@@ -10,10 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 #: what moves numbers; faiss comes as one of two distributions, so that one of them is missing
-_LIBRARIES = """
-    torch transformers sentence-transformers tokenizers accelerate faiss-cpu faiss-gpu bm25s
-    pytrec-eval-terrier numpy scipy scikit-learn pandas
-""".split()  # noqa: SIM905
+_LIBRARIES = ["torch", "transformers", "sentence-transformers", "tokenizers", "accelerate"]
+_LIBRARIES += ["faiss-cpu", "faiss-gpu", "bm25s", "pytrec-eval-terrier"]
+_LIBRARIES += ["numpy", "scipy", "scikit-learn", "pandas"]
 
 
 @dataclass

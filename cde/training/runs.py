@@ -200,9 +200,9 @@ def _check_that_all_want(key: str, processes: Processes) -> None:
     for rank, (other, precision) in enumerate(others, start=1):
         if other != first:
             raise ValueError(
-                f"process {rank} wants the run {other}, process 0 the run {first}: their config, "
-                f'data, weights or precision differ ("auto" is {precision} and {its_own}). '
-                "CDE_PRECISION=float32 works on every machine"
+                f"process {rank} wants the run {other}, process 0 the run {first}: give all "
+                f'machines the same lock, data and settings ("auto" is {precision} and {its_own}; '
+                "CDE_PRECISION=float32 works on every machine)"
             )
 
 

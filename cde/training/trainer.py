@@ -202,8 +202,9 @@ class Trainer:
         model = build_model(config, self.processes.device) if model is None else model
         self.model = model.train()
         if model.longest is not None and (asked := longest_text(config)) > model.longest:
-            kinds = "query_tokens, document_tokens and context_tokens"
-            raise ValueError(f"{kinds} can be {model.longest} for this encoder; one is {asked}")
+            kinds = "query_tokens, document_tokens and context_tokens can be that many"
+            most = f"the encoder has {model.longest} learned positions"
+            raise ValueError(f"{most}: {kinds}; the largest is {asked}")
         prefixes = (model.config.query_prefix, model.config.document_prefix)
         self.prepared = Preparation(
             config, pairs, model.tokenizer, prefixes, self.processes, hard_negatives, plan

@@ -444,6 +444,8 @@ class Index:
         queries = encodable([query] if isinstance(query, str) else query, "queries")
         rows, depth = self._read_rows(), checked_whole(depth, "depth")
         if where is not None:
+            if not callable(where) and not isinstance(where, Mapping):
+                raise TypeError(f"where must be a mapping or a function; it is {shown(where)}")
             holds = where if callable(where) else lambda one: where.items() <= one.metadata.items()
             wanted = {name for name, one in rows.documents.items() if holds(one)}
             rows = rows.where(wanted.__contains__)

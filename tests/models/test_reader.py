@@ -162,7 +162,7 @@ def test_almost_certain_dropout_is_no_context_in_training_alone() -> None:
 
 
 def test_what_a_reader_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="where attention 'gated' puts nothing"):
+    with pytest.raises(ValueError, match="need attention 'full' or 'cached'"):
         opened(soft_prompt_tokens=2)
     with pytest.raises(ValueError, match="are for attention .cached.; this model.s is .gated."):
         opened().second_stage.cache_context(random_context(4))

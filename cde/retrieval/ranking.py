@@ -302,7 +302,8 @@ def score_systems(
     drop_own, cut = checked_switch(drop_own, "drop_own"), max(_cuts(metrics).values(), default=1)
     judged = [query for query in retrieval_set.query_ids if retrieval_set.qrels.get(query)]
     if not judged:
-        raise ValueError(f"{retrieval_set.name} has no judged query to evaluate on")
+        said = "has no judged query to evaluate on: its qrels are of none"
+        raise ValueError(f"{retrieval_set.name} {said}")
     if missing := len(retrieval_set.query_ids) - len(judged):
         warnings.warn(
             f"{retrieval_set.name}: {missing} of {len(retrieval_set.query_ids)} queries have no "

@@ -253,8 +253,10 @@ def attacks() -> Rows:
         rows = pd.DataFrame(report["rows"])
         rows["caught"] = rows.get("outcome") == "caught"
         sums = rows.sum(numeric_only=True).astype(int).to_dict() | {"rows": len(rows)}
-        row = {"what was tried": tried[name].format(**sums), "script": f"`{name}.py`"}
-        yield row | {"what came of it": outcome.format(**sums), "counted": about(report)}
+        row = {"what was tried": f"{tried[name].format(**sums)} (`{name}.py`)"}
+        row["what came of it"] = outcome.format(**sums)
+        changed = "" if report["clean"] else " and changes"
+        yield row | {"counted": f"{report['time'][:10]}, `{report['commit'][:8]}`{changed}"}
 
 
 def reliability() -> dict[str, str]:

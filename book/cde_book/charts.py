@@ -90,10 +90,11 @@ def forest(
     step = min(0.25, 0.7 / len(series))
     for place, (name, several) in enumerate(every.items()):
         of_row = beside.get(name, {})
-        shared = len(of_row) > 1 == len({*of_row.values()}) and marks_are == "the paper"
-        if shared:
+        marked = [series.index(one) for one in several if one in of_row]
+        shared = len(series) > 1 == len({*of_row.values()}) and marks_are == "the paper"
+        if shared and marked:
             [value] = {*of_row.values()}
-            middle = place + step * (len(series) - 1) / 2
+            middle = place + step * float(np.mean(marked))
             axis.plot([value], [middle], color=INK, **_look(marks_are))
         for one, interval in several.items():
             number, mark = series.index(one), of_row.get(one)

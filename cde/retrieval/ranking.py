@@ -95,8 +95,8 @@ def search(
             if not product.sum().isfinite():  # to look at each number takes twice the search
                 _refuse_infinite(documents, "documents")
                 if not product.isfinite().all():
-                    where = "inner products leave single precision"
-                    raise ValueError(f"vectors are too long, {where}: bring them to length 1")
+                    beyond = "inner products leave single precision"
+                    raise ValueError(f"vectors are too long, {beyond}: bring them to length 1")
             values, columns = product.topk(min(depth, product.shape[1]), dim=1)
             best = torch.cat([best, values], dim=1)
             where = torch.cat([where, columns + offset], dim=1)

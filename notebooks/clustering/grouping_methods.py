@@ -372,10 +372,11 @@ gains = [
 ]
 ahead = sum(bool(gain and gain.low > 0) for gain in gains) or "none"
 how_far = f", {claims.shown(above)} points above random batches" if top != BASELINE else ""
-best = f"*{top[0].upper()}{top[1:]}* scores" if top != BASELINE else "Random batches score"
+best = f"*{top}* scores" if top != BASELINE else "random batches score"
+model = "With two layers" if lead == "day" else "Without layers"
 page.answer(
-    f"""{best} highest of {len(same_budget)} ways with equal budget{how_far}; {ahead} using a
-    surrogate encoder clearly beat random batches."""
+    f"""{model}, {best} highest of {len(same_budget)} ways with equal budget{how_far}; {ahead} using
+    a surrogate clearly beat random batches."""
 )
 
 # %% [markdown]
@@ -388,8 +389,9 @@ page.answer(
 # with five other seeds, do not change that: they do not clearly score above packed clusters, and
 # the weighted loss scores above both.
 #
-# With two layers it may be wrong: in the first of three planned runs (`day`), clusters and batches of
-# one source score highest, and mined hard negatives without a limit lowest. One run tests nothing.
+# With two layers it may be wrong: in the first of three planned runs (`day`), clusters and batches
+# of one source score highest, and mined hard negatives without a limit lowest. One run tests
+# nothing.
 #
 # This advice has conditions. The encoder starts from word embeddings, so easy negatives may still
 # teach it something. As in the clustering paper, false negatives are not filtered, except in *hard

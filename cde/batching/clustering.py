@@ -5,7 +5,8 @@ Eq. 3 asks for clusters of pairs that are near by the distance m((d, q), (d', q'
 and belongs, as in the authors' code, to the centroid nearest to the first; a centroid that attracts
 second points alone stays empty. Unlike the authors, and as the paper says, the distance is
 Euclidean, the vectors are not reduced to 128 dimensions first, and every point is used in training.
-FAISS does the k-means, on the GPU where there is one.
+FAISS does the k-means, on the GPU where there is one. The clustering paper looks at one side only
+(`cluster_vectors`).
 
 **Sets larger than memory.** Vectors may be memory-mapped, in float32 or float16. With `shard_size`,
 the pairs of a domain are shuffled by the seed and dealt into shards of at most so many pairs. Each

@@ -47,7 +47,7 @@ _REST = 0.5  # lists are made again once this part of their centroids is unvisit
 
 
 def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
-    """A tour `(k,)` that goes on to the nearest centroid not yet visited, of ties to the first."""
+    """A tour, `(k,)` int64, that goes on to the nearest centroid left, of ties to the first."""
     centroids = array_of_numbers(centroids, "centroids")
     if centroids.ndim != 2:
         raise ValueError(f"centroids must be (k, dim); they are {centroids.shape}")

@@ -83,7 +83,8 @@ def data_folder() -> Path | None:
     path = Path(value).expanduser()
     if not path.is_dir():
         raise FileNotFoundError(
-            f"CDE_DATA is set to {value}, which is no folder (of beir/, pairs/)"
+            f"CDE_DATA is set to {value}, which is no folder: unset it, or name one with beir/ and "
+            "pairs/"
         )
     return path
 

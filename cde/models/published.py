@@ -159,6 +159,9 @@ def published_config(
     if variant != "hub" and get("pool_ignore_instruction_tokens"):
         own = get("colon_token_id")
         instruction = int(_COLON_IDS[second["model_type"]] if own is None else own)
+        words = int(second.get("vocab_size", 50368))
+        said = f"the colon {instruction} is not in the vocabulary of {words}: give colon_token_id"
+        _refuse(instruction >= words, said)  # else all tokens would be pooled, in silence
     pool = "text" if variant == "hub" or get("pool_ignore_contextual_tokens", True) else "all"
     config: ContextualConfig = ContextualConfig(
         first_backbone=first,
@@ -393,18 +396,22 @@ class PublishedSecondStage(SecondStage):
         }[self.variant.rotary]
 
     def pool(self, input_ids: Tensor, mask: Tensor | None, text: Tensor, before: Tensor) -> Tensor:
-        if self.config.skip_instruction_until is not None:
-            marks: Tensor = input_ids == self.config.skip_instruction_until
-            marks[:, 0] = False
-            found = marks.any(dim=1, keepdim=True)
-            place = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
-            after = ~found | (place > marks.int().argmax(dim=1, keepdim=True))
-            mask = after if mask is None else after & mask
+        mask = self._behind_instruction(input_ids, mask)
         if self.config.pool == "all":
             text = torch.cat([before, text], dim=1)
             if mask is not None:
                 mask = nn.functional.pad(mask, (before.shape[1], 0), value=True)
         return super().pool(input_ids, mask, text, before)
+
+    def _behind_instruction(self, input_ids: Tensor, mask: Tensor | None) -> Tensor | None:
+        if self.config.skip_instruction_until is None:
+            return mask
+        marks: Tensor = input_ids == self.config.skip_instruction_until
+        marks[:, 0] = False
+        found = marks.any(dim=1, keepdim=True)
+        place = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        after = ~found | (place > marks.int().argmax(dim=1, keepdim=True))
+        return after if mask is None else after & mask
 
     def project(self, pooled: Tensor) -> Tensor:
         if self.variant.residual or self.output_projection is None:

@@ -556,6 +556,13 @@ def test_a_setting_of_another_kind_of_model_is_refused_with_what_is_accepted(
         published_config({**CONTEXTUAL, **changes}, variant="hub")
 
 
+def test_a_colon_that_the_vocabulary_lacks_is_refused() -> None:
+    """It would never be found, and instructions would be pooled without a word."""
+    changes = {"pool_ignore_instruction_tokens": True, "colon_token_id": 10**6}
+    with pytest.raises(ValueError, match="give colon_token_id"):
+        published_config({**CONTEXTUAL, **changes}, variant="train")
+
+
 @pytest.mark.parametrize(
     ("changes", "accepted"),
     [

@@ -32,8 +32,9 @@ from cde.hardware import bfloat16_is_fast, describe
 from cde.models.encoder import load_tokenizer, tokenise
 from cde.provenance import commit, now
 from cde.storage import atomic_path
-from cde.surrogate import Surrogate, VectorStore
+from cde.surrogate import Surrogate
 from cde.training import TrainConfig, Trainer
+from cde.vector_store import VectorStore
 from cde_studies.estimate import estimate
 
 BASE = TrainConfig(batches="random", filter_epsilon=None, warmup_steps=1, checkpoint_every=0)

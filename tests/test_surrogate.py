@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from tiny_encoders import backbone_folder, static_embeddings
 
-from cde import hardware, surrogate
+from cde import hardware, surrogate, vector_store
 from cde.surrogate import Surrogate, minilm_folder
 
 Vectors = NDArray[np.float32]
@@ -329,9 +329,9 @@ def test_machines_that_share_a_disk_have_a_file_of_vectors_each(
     """SQLite's files are not for disks that may keep a machine's locks to itself."""
     paths = []
     for reach, machine in (("here", "a"), ("here", "b"), ("everywhere", "a"), ("own", "b")):
-        monkeypatch.setattr(surrogate, "lock_reach", lambda _, reach=reach: reach)
-        monkeypatch.setattr(surrogate.platform, "node", lambda machine=machine: machine)
-        with surrogate.VectorStore("a model", 2) as one:
+        monkeypatch.setattr(vector_store, "lock_reach", lambda _, reach=reach: reach)
+        monkeypatch.setattr(vector_store.platform, "node", lambda machine=machine: machine)
+        with vector_store.VectorStore("a model", 2) as one:
             one.write(["x"], np.array([[1.0, 2.0]], np.float32))
             assert one.read(["x"])["x"].tolist() == [1, 2]
         paths.append(one.path)

@@ -157,6 +157,7 @@ def _markup(data: pd.DataFrame) -> str:
         float_format=lambda value: f"{value:.4g}",
         classes="cde-numbers",
         justify="left",
+        na_rep="",
     )
     # a part that scrolls can be reached by the keyboard
     shown = with_minus(shown)

@@ -35,8 +35,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from report import write_report
 
 from cde import storage
-from cde.surrogate import VectorStore
 from cde.training import runs
+from cde.vector_store import VectorStore
 
 DIM, TEXTS, PORTION = 384, 4000, 64
 FORWARDED = ("--multithreaded", "--enable-lock-forwarding")

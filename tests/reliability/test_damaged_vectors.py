@@ -16,9 +16,9 @@ import pytest
 from numpy.typing import NDArray
 from stages import flipped
 
-from cde import surrogate as store
+from cde import vector_store
 from cde.storage import DamageWarning
-from cde.surrogate import VectorStore
+from cde.vector_store import VectorStore
 
 TEXTS = [f"text number {number}" for number in range(240)]
 VECTORS: NDArray[np.float32] = np.random.default_rng(0).normal(size=(240, 16)).astype(np.float32)
@@ -73,9 +73,6 @@ def test_no_flipped_bit_changes_a_vector_that_comes_back(private_cache: Path) ->
         assert (vectors == VECTORS).all(), f"bit {bit}"
         assert all(str(path) in message for message in messages)
         told += bool(messages)
-        # a page that cannot be read at all takes vectors with it, which the next call computes
-        again, messages = called()
-        assert (again == VECTORS).all() and messages == [], f"bit {bit}"
         healed()
     assert told > 30, "most bits of the file are those of vectors, keys and checksums"
 
@@ -117,25 +114,12 @@ def test_another_version_of_what_computes_has_a_file_of_its_own(
     monkeypatch.setattr(
         importlib.metadata, "version", lambda name: "0.0" if name == library else version(name)
     )
-    store.computed_with.cache_clear()
+    vector_store.computed_with.cache_clear()
     try:
         with VectorStore("model", 16) as other:
             assert other.path != path and other.read(TEXTS) == {}
     finally:
-        store.computed_with.cache_clear()
-
-
-def test_a_page_that_cannot_be_read_costs_its_own_vectors_alone(private_cache: Path) -> None:
-    texts = [str(number) for number in range(2000)]
-    vectors = np.ones((2000, 64), np.float32)
-    with VectorStore("model", 64) as kept:
-        kept.write(texts, vectors)
-    whole = kept.path.read_bytes()
-    page = 16_384 * (len(whole) // 16_384 // 2)
-    kept.path.write_bytes(whole[:page] + bytes(200) + whole[page + 200 :])
-    with VectorStore("model", 64) as kept, pytest.warns(DamageWarning):
-        known = kept.read(texts)
-    assert 1900 < len(known) < 2000
+        vector_store.computed_with.cache_clear()
 
 
 def test_a_disk_that_fills_up_loses_nothing_that_was_kept(private_cache: Path) -> None:
@@ -143,7 +127,7 @@ def test_a_disk_that_fills_up_loses_nothing_that_was_kept(private_cache: Path) -
     code = f"""
 import resource, signal
 import numpy as np
-from cde.surrogate import VectorStore
+from cde.vector_store import VectorStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, ({path.stat().st_size}, resource.RLIM_INFINITY))
 texts = [str(number) for number in range(9000)]
@@ -206,7 +190,7 @@ def test_processes_that_meet_damage_at_once_all_get_their_vectors(private_cache:
     code = """
 import warnings
 import numpy as np
-from cde.surrogate import VectorStore
+from cde.vector_store import VectorStore
 warnings.simplefilter("ignore")
 texts = [f"text number {number}" for number in range(240)]
 vectors = np.random.default_rng(0).normal(size=(240, 16)).astype(np.float32)

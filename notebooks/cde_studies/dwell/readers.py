@@ -18,8 +18,8 @@ from cde.hardware import chosen_precision
 from cde.models import BiEncoder
 from cde.models.contextual import fingerprint
 from cde.retrieval import Encoder
-from cde.surrogate import VectorStore
 from cde.validation import encoded
+from cde.vector_store import VectorStore
 from cde_studies.dwell.recipe import DwellRecipe
 
 _PORTION = 512  # texts between two saves

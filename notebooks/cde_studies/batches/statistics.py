@@ -14,8 +14,6 @@ from each other. The bound holds for a *symmetric* centre, whose two halves are 
 the kind that k-means finds where both points of a pair are near one centroid. The bound is m((d,
 q), (d', q')) ≤ (‖φ(d) − s‖ + ‖s − ψ(q)‖) + (‖φ(d') − s‖ + ‖s − ψ(q')‖). `paired_distance` takes
 that centre, s the mean of all vectors of the batch.
-
-Cost: O(n · dim).
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
 """`cde mteb`: an encoder, or BM25, evaluated by mteb; results in its format, kept and gone on with.
-
-Cost: that of `evaluate_tasks`.
 """
 
 from __future__ import annotations

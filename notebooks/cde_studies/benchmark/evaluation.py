@@ -8,8 +8,6 @@ ones (mteb #1521, #1851, #1946, #2076); the chapter `mteb_tasks` measures what e
 Results are kept in mteb's own format and folders, one for each context and draw; what is there is
 read back, and the rest goes on. A result belongs to an encoder's weights, by their hash, and to the
 tasks' data, by their revision.
-
-Cost: that of embedding the tasks' texts once for each context and draw.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ its judged collections and labelled texts besides.
 
 `cde_studies.benchmark.offline` has them by name. Each is a class, so that mteb keeps its results by
 its name. The revision of its data is that of the texts and their number.
-
-Cost: about a second a task, once the docstrings are read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What the offline tasks are made of: labelled docstrings, candidates, pairs, graded likenesses.
 
 Everything is seeded and depends on the texts alone.
-
-Cost: milliseconds, and a search by BM25 for the candidates.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Models to probe, by name, each with its tokenizer and with how far it reads.
 
 A probe moves and cuts tokens, and must not ask a model about text that the model does not read.
-
-Cost: that of loading a model; of a chain that the store lacks, that of its training.
 """
 
 from __future__ import annotations

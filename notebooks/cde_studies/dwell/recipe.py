@@ -17,8 +17,6 @@ Training sees the documents of pydocs' training packages (or of `data`); probes 
 those of packages that were held out. All documents are short enough to be read whole by every phase
 and every probe: an encoder whose training had cut the ends off would prefer the beginning for that
 alone.
-
-Cost: that of the phases; `run.json` in each one's folder says the seconds.
 """
 
 from __future__ import annotations

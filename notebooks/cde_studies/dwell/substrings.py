@@ -3,8 +3,6 @@
 A document is cut into ten runs of equally many tokens, to the nearest whole word; the cosine of
 each run's embedding with the document's. A run must have those tokens that it was cut from: texts
 for which a tokenizer does not give that are left out and counted.
-
-Cost: the documents' tokens are embedded twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """What the probes found, as rows for a table: by place of a passage, and by segment of a document;
 and where passages start.
-
-Cost: milliseconds, and a bootstrap of the documents for each table of `rows_by_segment`.
 """
 
 from __future__ import annotations

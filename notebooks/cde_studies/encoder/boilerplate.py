@@ -11,8 +11,6 @@ In `Boilerplate` all boilerplate words of a corpus are equally common, and tell 
 
 Every training batch is one corpus, and no corpus comes back: `batches="domain"` with a batch as
 large as a corpus. So all of it goes through `cde.train`, as in the chapters of results.
-
-Cost: a second for some hundred corpora.
 """
 
 from __future__ import annotations

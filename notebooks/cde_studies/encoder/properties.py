@@ -4,8 +4,6 @@ what context costs.
 Each function takes encoders that are there and gives a table of numbers; nothing is trained. A
 change is the largest absolute difference of any coordinate of any text, of vectors brought to
 length 1.
-
-Cost: that of embedding the texts, once for each draw.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The forward passes of the authors' code, and what changes their vectors.
 
 `pass_changes` tries one of them on texts.
-
-Cost: that of a few texts in context, once for each pass.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A machine that slows down slows whatever runs on it then. So what is compared takes turns, round
 after round, and ratios are made within a round; the first round warms up and does not count. Memory
 is that of the GPU where there is one, else of the process, which only Linux tells.
-
-Cost: that of what is timed, once more than the rounds.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ That makes three lines that an encoder is measured against: equal weights (what 
 the corpus' own IDF (what its statistics give), and another corpus' IDF.
 
 Texts are sets of words in random order, one token a word, so that nothing else is to be learned.
-
-Cost: drawing a corpus of 512 pairs takes milliseconds.
 """
 
 from __future__ import annotations

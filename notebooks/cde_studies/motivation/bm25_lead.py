@@ -1,7 +1,5 @@
 """How far BM25 is ahead of dense models on a corpus, and how far the corpus' IDF is from that of a
 training corpus: the two axes of CDE Fig. 8.
-
-Cost: an LSA model for each package, seconds each; MiniLM reads every corpus once.
 """
 
 from __future__ import annotations

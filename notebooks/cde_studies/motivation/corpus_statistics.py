@@ -8,8 +8,6 @@ They are taken of a corpus' documents alone, never of its queries:
   tuned.
 
 Several corpora together have both too, as one large corpus.
-
-Cost: one pass over the texts; one product of the vectors with themselves, and milliseconds.
 """
 
 from __future__ import annotations

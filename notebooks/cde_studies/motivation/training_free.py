@@ -24,8 +24,6 @@ BM25 stands beside them, as what needs no encoder.
 of no kin; `strings` are predicted from random letters.
 
 `python -m cde_studies.motivation.training_free` writes the reader that comes with the package.
-
-Cost: a vector for each text, which the surrogate keeps; then milliseconds a collection.
 """
 
 from __future__ import annotations

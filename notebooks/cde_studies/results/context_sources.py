@@ -4,8 +4,6 @@ reads it, beside what the word statistics of the same documents are worth to BM2
 An encoder that uses a context as statistics finds much in the contexts with whose statistics BM25
 finds much. The measure is Spearman's correlation of the two scores over the sources, within the
 corpus that is searched: how hard a corpus is, and how good an encoder, do not enter.
-
-Cost: two forward passes of a corpus for each source of its context; BM25 takes milliseconds.
 """
 
 from __future__ import annotations

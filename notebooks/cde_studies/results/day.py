@@ -13,8 +13,6 @@ Arms that end in a length or a depth differ from the arm of the same name in tha
 The arm with `directions` is a bi-encoder whose loss multiplies the vectors of a batch by C^(−1/4)
 of its documents (`cde.adaptation.tempered`): its second stage is this matrix, and it reads its
 corpus by construction.
-
-Cost: thousands of steps; an interrupted run goes on from its last checkpoint.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
 """How far embeddings of the same documents move from one context to another, and whether together.
-
-Cost: a few milliseconds a pair of contexts, for some hundred documents.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What a reader that is trained once gains and loses on collections.
-
-Cost: two forward passes of each collection for a context, and one without; the reader is trained
-once, in minutes.
-"""
+"""What a reader that is trained once gains and loses on collections."""
 
 from __future__ import annotations
 

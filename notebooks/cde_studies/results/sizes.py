@@ -4,8 +4,6 @@ without; and whether runs whose batches were harder retrieve better.
 Every run sees the same number of pairs: larger batches make fewer steps, a tenth of them warm-up.
 The loss at the end is compared with the score over cluster sizes, within a batch size: a loss over
 other numbers of negatives would be another loss.
-
-Cost: that of 4 runs a batch size, cluster size and seed.
 """
 
 from __future__ import annotations

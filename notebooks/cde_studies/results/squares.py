@@ -2,8 +2,6 @@
 
 A domain is also searched in the context of its own documents that are not searched (`APART`), and
 with null tokens (`NULL`).
-
-Cost: a search of each domain in each context, with each model.
 """
 
 from __future__ import annotations

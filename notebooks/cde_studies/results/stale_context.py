@@ -12,8 +12,6 @@ four ways to live with it:
 
 What a way loses is the NDCG@10 of the first one minus its own, query by query. Beside it stand the
 numbers of `cde_studies.results.staleness`, which need no judgements: can they foretell the loss?
-
-Cost: for each share, one forward pass over the corpus and its queries.
 """
 
 from __future__ import annotations

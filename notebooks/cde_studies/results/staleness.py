@@ -15,8 +15,6 @@ The first two say how much the corpus has changed; only the third knows whether 
 One that hardly reads its context does not, however much has changed. The chapter `drift` measures
 how well each foretells what a stale context loses. (`cde.corpus.table` is what an index keeps and
 reports by itself: how many documents are new, and how far their mean has moved.)
-
-Cost: counting words, some ten thousand texts a second; a pass over the vectors.
 """
 
 from __future__ import annotations

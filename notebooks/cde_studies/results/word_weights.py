@@ -5,8 +5,6 @@ The *weight* of a word in a text is how far the text's vector moves when the wor
 cosine distance. A statistical ranker gives a word less weight where more documents hold it. Whether
 an encoder does so is seen in two corpora: one text is embedded in the context of both, so that text
 and model are the same, and only the word's document frequencies differ.
-
-Cost: an embedding for each word of each text and context.
 """
 
 from __future__ import annotations

@@ -66,9 +66,7 @@ def paired_distance(
 def mean_pair_distance(
     query_vectors: Vectors, document_vectors: Vectors, batches: Sequence[Positions]
 ) -> float:
-    """The mean of m over the pairs of batch-mates, averaged over batches: at most twice
-    `paired_distance`, for batches of one size.
-    """
+    """The mean of m over batch-mates: at most twice `paired_distance`, for batches of one size."""
     means = []
     for batch in progress(batches, "measuring", unit="batches"):
         queries = query_vectors[batch].astype(np.float64)

@@ -61,9 +61,7 @@ WRAPPER = Protocol("document", "first call", "train")
 
 
 class StudiedEncoder(BenchmarkEncoder):
-    """An encoder whose context is drawn by a protocol: from texts of the task, of the next of its
-    `tasks` ("other"), or from random letters.
-    """
+    """An encoder with a context of the task, of the next of its `tasks`, or of random letters."""
 
     contexts: ClassVar[tuple[str, ...]] = ("own", "other", "random", "null")
 
@@ -236,9 +234,7 @@ def _of_the_network(error: Exception) -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """`datasets` shows a bar for each corpus, however small; scikit-learn warns of each label that
-    a classifier never gives.
-    """
+    """Without a bar for each small corpus, and a warning for each label that is never given."""
     shown = not datasets.utils.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:

@@ -104,7 +104,6 @@ class LocalTask(AbsTask):
         self.metadata = self.metadata.model_copy(update={"dataset": data})
 
     def load_data(self, num_proc: int | None = None, **_: Any) -> None:
-        """Make the texts, once."""
         if not self.data_loaded:
             self.dataset = self._made()
             self.data_loaded = True

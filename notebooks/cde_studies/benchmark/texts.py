@@ -21,9 +21,7 @@ _PARTS = 6  # sentences, or paragraphs, of a text whose likeness is graded
 
 
 def packages() -> pd.DataFrame:
-    """Bodies of docstrings that no training sees, of the packages that have most of them: columns
-    text and label, the package.
-    """
+    """Bodies of docstrings that no training sees, of the packages with most: text and label."""
     pairs = load_pairs(list(PACKAGES), split="test")
     return _most_common(pairs.documents, pairs.domains)
 

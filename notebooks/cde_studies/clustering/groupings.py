@@ -44,7 +44,6 @@ class Material:
 
     @cached_property
     def domains(self) -> NDArray[np.str_]:
-        """The source of each pair."""
         return np.asarray(self.pairs.domains)
 
     def packed(

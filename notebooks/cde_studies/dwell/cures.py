@@ -112,11 +112,9 @@ class CureRecipe:
     cls_layers: int | None
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
-        """What a record depends on: the recipe and the chapter's own settings."""
         return asdict(self) | chapter
 
     def config(self, arm: str, seed: int) -> TrainConfig:
-        """The training run of an arm."""
         settings = dict(_arm(arm).settings)
         with_cls = settings.get("model") == {"pooling": "cls"}
         base = TrainConfig(
@@ -191,7 +189,6 @@ class CureRecipe:
         return {**row, "queries": len(tested.versions), "documents": documents}
 
     def rows(self, collection: str, arms: list[str], seeds: list[int]) -> pd.DataFrame:
-        """A row for each arm and seed, and one for each reference."""
         jobs = [(arm, seeds[0]) for arm in REFERENCES]
         jobs += [(arm, seed) for seed in seeds for arm in arms]
         shown = progress(jobs, f"training and probing on {collection}", unit="encoders")
@@ -246,6 +243,5 @@ def thirds(rows: pd.DataFrame, name: str = "ndcg") -> pd.DataFrame:
 
 
 def cure_recipe(profile: str, **changes: Any) -> CureRecipe:
-    """The recipe of a profile."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
     return changed(CureRecipe(**values), changes)

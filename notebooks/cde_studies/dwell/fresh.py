@@ -61,11 +61,6 @@ def at_hand(names: Sequence[str]) -> list[str]:
     ]
 
 
-def length_group(tokens: int) -> str:
-    """The group of a document by its length."""
-    return max((least, name) for name, least in LENGTHS.items() if least <= tokens)[1]
-
-
 def fresh_passages(
     name: str, queries: int, words: Sequence[int], packages: Sequence[str]
 ) -> Passages:
@@ -122,16 +117,15 @@ class Probed:
 
     @property
     def owners(self) -> list[str]:
-        """The document of each of the queries."""
         return [self.passages.document_of(query) for query in self.queries]
 
     @cached_property
     def lengths(self) -> list[str]:
-        """The group by length of each query's document."""
-        return [
-            length_group(len(token_spans(self.versions[query][0], _tokenizer())[0]))
-            for query in self.queries
+        counts = [
+            len(token_spans(self.versions[query][0], _tokenizer())[0]) for query in self.queries
         ]
+        # the last group that begins at so many tokens, or before
+        return [[name for name, least in LENGTHS.items() if least <= one][-1] for one in counts]
 
     def scores(self, encoder: Encoder | Ranker, most: int | None = None) -> dict[str, pd.DataFrame]:
         """MRR@100 and NDCG@10 of each query: as it is (`default`), and at each place."""

@@ -168,9 +168,7 @@ def _pydocs(words: Sequence[int], packages: Sequence[str] | None) -> Passages:
 
 
 def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Passages:
-    """The queries whose passage occurs once in their one relevant document; white space is one
-    blank.
-    """
+    """The queries whose passage occurs once in their one relevant document, white space aside."""
     texts = {name: " ".join(text.split()) for name, text in texts_of(collection).items()}
     spans: dict[str, Span] = {}
     left_out: Counter[str] = Counter()
@@ -290,9 +288,7 @@ def load_passages(
     answers: str | None = None,
     split: str = "test",
 ) -> Passages:
-    """Queries whose passage has a known place in its document; `words` are the least and the most
-    of a docstring.
-    """
+    """Queries with a known passage; `words` are the least and the most of a docstring."""
     if answers is not None:
         return _of_two_sets(name, answers, split)
     known = {

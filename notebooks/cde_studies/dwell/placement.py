@@ -32,7 +32,6 @@ class Placed:
 
     @classmethod
     def of(cls, passages: Passages, tokenizer: Any) -> Placed:
-        """Move the passages of all queries."""
         return cls(passages, moved_versions(passages, tokenizer))
 
 

@@ -25,8 +25,6 @@ _PORTION = 512  # texts between two saves
 
 @dataclass(frozen=True)
 class Reader:
-    """A model and how it reads."""
-
     encoder: Encoder
     tokenizer: Any
     longest: int
@@ -44,11 +42,9 @@ class Kept:
         self.distinct: set[str] = set()
 
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors of queries, `(n, dim)`."""
         return self._vectors(texts, "queries")
 
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors of documents, `(n, dim)`."""
         return self._vectors(texts, "documents")
 
     def _vectors(

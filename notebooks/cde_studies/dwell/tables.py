@@ -1,6 +1,4 @@
-"""What the probes found, as rows for a table: by place of a passage, and by segment of a document;
-and where passages start.
-"""
+"""What the probes found, as rows for a table: by place of a passage, and by segment."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ def starts_row(passages: Passages, shares: Sequence[int]) -> dict[str, Any]:
 
 
 def changes(scores: pd.DataFrame) -> pd.DataFrame:
-    """What moving the passage changes: for each query (row), the score at each place (column) minus
-    that of the document as it is.
-    """
+    """For each query (row), the score at each place (column) minus that of the text as it is."""
     return scores.drop(columns="default").sub(scores["default"], axis=0)
 
 
@@ -60,9 +56,7 @@ def lack_of_decline(rows: pd.DataFrame, chain: str) -> float:
 
 
 def room(similar: Similarities) -> float:
-    """How much nearer segments are to their own document than to another: what a decline can take
-    up.
-    """
+    """How much nearer segments are to their own document than to another: the most of a decline."""
     return float(np.nanmean(similar.cosines - similar.others))
 
 

@@ -196,7 +196,6 @@ class BoilerplateRecipe(Recipe):
         return self.rules.corpus(self.base.batch_size, 0, corpora=self.base.steps)
 
     def tests(self) -> list[EvaluationSet]:
-        """Corpora of other packages, with other boilerplate."""
         size, count = self.sizes
         every = self.rules.corpus(size, _TEST_SEED, unseen=True, corpora=count)
         domains, sets = np.asarray(every.domains), []
@@ -207,7 +206,6 @@ class BoilerplateRecipe(Recipe):
         return sets
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
-        """The recipe's settings, the rules, and the chapter's own."""
         return {**super().record_key(**chapter), "rules": vars(self.rules)}
 
 

@@ -52,7 +52,6 @@ class GameSettings:
     seed: int = 0
 
     def tests(self) -> list[Corpus]:
-        """The unseen corpora of the test."""
         size = (self.test_pairs, self.context_size)
         return [
             self.game.draw(*size, torch.Generator().manual_seed(_TEST_SEED + one))

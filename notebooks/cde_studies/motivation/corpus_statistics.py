@@ -51,7 +51,6 @@ class Counts:
 
     @classmethod
     def together(cls, corpora: Sequence[Counts]) -> Counts:
-        """The counts of several corpora as one."""
         return cls(
             size=sum(one.size for one in corpora),
             terms=pd.concat([one.terms for one in corpora]).groupby(level=0).sum(),
@@ -77,7 +76,6 @@ class Moments:
 
     @classmethod
     def of(cls, vectors: Vectors) -> Moments:
-        """The moments of vectors, `(n, dim)`."""
         covariance = torch.from_numpy(shrunk_covariance(vectors))
         # vectors that are all alike have no variance to divide by
         precision = torch.linalg.inv(covariance + 1e-9 * torch.eye(len(covariance)))

@@ -142,9 +142,7 @@ def search_with_all(
 
 
 def own_corpus_gains(rows: pd.DataFrame, column: str = "ndcg") -> pd.Series[float]:
-    """Points of NDCG@10 that the own corpus is worth more than others, the mean over seeds, by set
-    in the order of the rows.
-    """
+    """NDCG@10 points that the own corpus is worth more than others, by set: means over seeds."""
     table = rows.pivot_table(column, "set", "context", sort=False)
     return 100 * (table["own"] - table["other"])
 

@@ -226,7 +226,6 @@ def on_manuals(
 
 
 def _on_manuals(tests: Sequence[RetrievalSet], model: Any) -> pd.DataFrame:
-    """The rows of one model."""
     model, rows = model.model() if isinstance(model, runs.Run) else model, []
     for place, test in enumerate(tests):
         texts, other = test.documents, tests[(place + 1) % len(tests)].documents

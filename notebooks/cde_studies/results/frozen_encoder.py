@@ -72,14 +72,13 @@ class TaughtRecipe(Recipe):
 
     rules: Boilerplate
     unseen: tuple[int, int]
-    batches_a_lesson: int = 1
 
     @cached_property
     def pairs(self) -> Pairs:
-        """The real pairs, and as many in lessons: corpora as large as a batch, or as several."""
+        """The real pairs, and as many in lessons, corpora as large as a batch."""
         real = training_pairs(self.base.data)
         real = real if self.base.pairs is None else real.sample(self.base.pairs, 0)
-        size = self.base.batch_size * self.batches_a_lesson
+        size = self.base.batch_size
         lessons = self.rules.corpus(size, 0, corpora=max(1, len(real) // size))
         return Pairs(
             [*real.queries, *lessons.queries],
@@ -94,17 +93,12 @@ class TaughtRecipe(Recipe):
         return [replace(test, where="in") for test in made.tests()]
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
-        """The recipe's settings, the rules of the lessons, and the chapter's own."""
         rules = {"rules": vars(self.rules), "unseen": list(self.unseen)}
-        longer = {"batches_a_lesson": self.batches_a_lesson} if self.batches_a_lesson > 1 else {}
-        return {**super().record_key(**chapter), **rules, **longer}
+        return {**super().record_key(**chapter), **rules}
 
 
 def taught_recipe(
-    profile: str,
-    settings: Any = None,
-    lessons: Literal["coarse", "graded"] = "coarse",
-    batches_a_lesson: int = 1,
+    profile: str, settings: Any = None, lessons: Literal["coarse", "graded"] = "coarse"
 ) -> TaughtRecipe:
     """The recipe of `cde_studies.results.frozen_encoder`, with lessons."""
     of = with_reader(profile, settings)
@@ -114,9 +108,7 @@ def taught_recipe(
     pairs, corpora = profile_values(READER_PROFILES, profile)["unseen"]
     packages = getattr(settings, "packages", None) or (_SMALL if profile == "smoke" else TRAINING)
     rules = _LESSONS[lessons](tuple(one for one in packages if one not in HELD_OUT))
-    return TaughtRecipe(
-        **given, rules=rules, unseen=(pairs, corpora), batches_a_lesson=batches_a_lesson
-    )
+    return TaughtRecipe(**given, rules=rules, unseen=(pairs, corpora))
 
 
 def beside_minilm(
@@ -144,9 +136,7 @@ def real_and_made(
     contexts: Sequence[Context],
     of: TaughtRecipe,
 ) -> pd.DataFrame:
-    """Taught readers on real sets ("out"), in some contexts, and on corpora with boilerplate
-    ("in"), in their own context and in another's.
-    """
+    """Readers on real sets ("out") in some contexts, on boilerplate ("in") in own and other."""
     parts = [
         beside_minilm(arms, seeds, of, of.out_of_domain(), contexts),
         beside_minilm(arms, seeds, of, of.corpora()),

@@ -39,7 +39,6 @@ class Shortcut:
         return [int(depth) for depth in every if len(self.at(depth))]
 
     def at(self, depth: int) -> pd.DataFrame:
-        """The rows of a depth, by set and pair."""
         rows = self.rows[(self.rows["depth"] == depth) & (self.rows["documents"] > depth)]
         return rows.set_index(["set", "first", "second"])
 

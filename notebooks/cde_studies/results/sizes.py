@@ -33,9 +33,7 @@ class SizeSweep(Sweep):
         batch_size: int | None = None,
         by: str | list[str] = "seed",
     ) -> pd.DataFrame:
-        """NDCG@10 points: a row for each seed (or what `by` names), a column for each size; means
-        over the other.
-        """
+        """NDCG@10 points: a row for each seed (or what `by` names), a column for each size."""
         rows = self.of(where="out", encoder=encoder, filtered=filtered, batch_size=batch_size)
         return 100 * rows.pivot_table(index=by, columns=f"{which}_size", values="ndcg")
 
@@ -144,9 +142,7 @@ def sweep_second_phase(
 
 
 def loss_and_score(rows: pd.DataFrame) -> pd.DataFrame:
-    """Loss and NDCG@10 points (mean over sets) of each run, from rows of `sweep`: seed, batch_size,
-    cluster_size, loss, ndcg.
-    """
+    """Loss and NDCG@10 points (mean over sets) of each run, from rows of `sweep`."""
     by_run = rows.groupby(["seed", "batch_size", "cluster_size"])
     runs = by_run.agg(loss=("loss", "first"), ndcg=("ndcg", "mean")).reset_index()
     return runs.assign(ndcg=100 * runs["ndcg"])

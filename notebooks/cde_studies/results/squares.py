@@ -40,7 +40,6 @@ class Squares:
 
     @property
     def names(self) -> list[str]:
-        """The domains, in their order."""
         return list(dict.fromkeys(self.rows["test"]))
 
     def points(self, rows: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -104,9 +103,7 @@ def search_squares(
     documents: int,
     queries: int,
 ) -> pd.DataFrame:
-    """The rows of `Squares`: NDCG@10 of each seed, domain and context, and each square's test
-    against the own context, over queries.
-    """
+    """The rows of `Squares`, with each square's test against the own context, over queries."""
     if len(domains) < 2:
         raise ValueError(f"two domains or more are needed: {[one.name for one in domains]}")
     sets, unsearched = {}, {}
@@ -118,10 +115,13 @@ def search_squares(
     runs = [_scores(model_of(seed), seed, sets, unsearched) for seed in every]
     where, rows = {one.name: one.where for one in domains}, []
     for name, context in runs[0]:
-        square = {"test": name, "where": where[name], "context": context}
-        tested = _against_own(runs, name, context)
+        # over queries, the means over the seeds are compared
+        square, own = (np.mean([run[name, one] for run in runs], axis=0) for one in (context, name))
+        test = paired_test(square, own)
+        about = {"test": name, "where": where[name], "context": context}
+        about |= {**numbers_of(test.difference, "difference"), "p": test.p_value}
         for seed, run in zip(seeds, runs, strict=True):
-            rows.append({"seed": seed, "ndcg": run[name, context].mean(), **square, **tested})
+            rows.append({"seed": seed, "ndcg": run[name, context].mean(), **about})
     return pd.DataFrame(rows)
 
 
@@ -141,10 +141,3 @@ def _scores(
         encoder = model.with_context(texts, seed=seed)
         scores |= {(name, context): ndcg_by_query(encoder, sets[name]) for name in names}
     return scores
-
-
-def _against_own(runs: Sequence[_Scores], name: str, context: str) -> dict[str, float]:
-    """A square's test against the own context, over queries: means over the seeds are compared."""
-    square, own = (np.mean([run[name, one] for run in runs], axis=0) for one in (context, name))
-    test = paired_test(square, own)
-    return {**numbers_of(test.difference, "difference"), "p": test.p_value}

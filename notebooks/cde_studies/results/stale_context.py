@@ -133,9 +133,7 @@ def _lose(
 
 
 def largest_catching_limit(measured: NDArray[np.float64]) -> float:
-    """The largest limit of a measure that lets no more than a tenth of these cases pass; infinite
-    where there is none to catch.
-    """
+    """The largest limit that a tenth of these cases pass at most; infinite where there is none."""
     if not len(measured):
         return float("inf")
     return float(np.nextafter(np.sort(measured)[len(measured) // 10], -np.inf))

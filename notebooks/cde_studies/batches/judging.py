@@ -158,11 +158,12 @@ class TextJudge:
         document_vectors: Vectors,
         batches: Sequence[Positions],
         count: int,
+        seed: int = 0,
     ) -> pd.DataFrame:
         """Documents that the filter (ε = 0) removes, drawn at random, for a reader to judge: class,
         query, labelled document, its score, removed document, of, score.
         """
-        generator, rows = np.random.default_rng(0), []
+        generator, rows = np.random.default_rng(seed), []
         for name, title in _TITLES.items():
             removals: list[tuple[int, int]] = []
             for batch in progress(batches, f"drawing {title}", unit="batches"):

@@ -72,13 +72,14 @@ class TaughtRecipe(Recipe):
 
     rules: Boilerplate
     unseen: tuple[int, int]
+    batches_a_lesson: int = 1
 
     @cached_property
     def pairs(self) -> Pairs:
-        """The real pairs, and as many in lessons, corpora as large as a batch."""
+        """The real pairs, and as many in lessons: corpora as large as a batch, or as several."""
         real = training_pairs(self.base.data)
         real = real if self.base.pairs is None else real.sample(self.base.pairs, 0)
-        size = self.base.batch_size
+        size = self.base.batch_size * self.batches_a_lesson
         lessons = self.rules.corpus(size, 0, corpora=max(1, len(real) // size))
         return Pairs(
             [*real.queries, *lessons.queries],
@@ -93,12 +94,17 @@ class TaughtRecipe(Recipe):
         return [replace(test, where="in") for test in made.tests()]
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
+        """The recipe's settings, the rules of the lessons, and the chapter's own."""
         rules = {"rules": vars(self.rules), "unseen": list(self.unseen)}
-        return {**super().record_key(**chapter), **rules}
+        longer = {"batches_a_lesson": self.batches_a_lesson} if self.batches_a_lesson > 1 else {}
+        return {**super().record_key(**chapter), **rules, **longer}
 
 
 def taught_recipe(
-    profile: str, settings: Any = None, lessons: Literal["coarse", "graded"] = "coarse"
+    profile: str,
+    settings: Any = None,
+    lessons: Literal["coarse", "graded"] = "coarse",
+    batches_a_lesson: int = 1,
 ) -> TaughtRecipe:
     """The recipe of `cde_studies.results.frozen_encoder`, with lessons."""
     of = with_reader(profile, settings)
@@ -108,7 +114,9 @@ def taught_recipe(
     pairs, corpora = profile_values(READER_PROFILES, profile)["unseen"]
     packages = getattr(settings, "packages", None) or (_SMALL if profile == "smoke" else TRAINING)
     rules = _LESSONS[lessons](tuple(one for one in packages if one not in HELD_OUT))
-    return TaughtRecipe(**given, rules=rules, unseen=(pairs, corpora))
+    return TaughtRecipe(
+        **given, rules=rules, unseen=(pairs, corpora), batches_a_lesson=batches_a_lesson
+    )
 
 
 def beside_minilm(

@@ -5,9 +5,8 @@ The authors' evaluation and mteb's own wrapper of their model differ in how a co
 three settings of `Protocol`, and in the seed. Users found that their scores were not the published
 ones (mteb #1521, #1851, #1946, #2076); the chapter `mteb_tasks` measures what each moves.
 
-Results are kept in mteb's own format and folders, one for each context and draw; what is there is
-read back, and the rest goes on. A result belongs to an encoder's weights, by their hash, and to the
-tasks' data, by their revision.
+Results are kept in mteb's own format and folders, one for each context and draw, and read back. A
+result belongs to an encoder's weights, by their hash, and to the tasks' data, by their revision.
 """
 
 from __future__ import annotations

@@ -74,8 +74,7 @@ ON_DOCSTRINGS: list[type[LocalTask]] = []
 class LocalTask(AbsTask):
     """What all these tasks do alike: their data are made here, a share of the usual size.
 
-    A class that names its type and the source of its texts has its own name, and is described by
-    its docstring.
+    A class that names its type and the source of its texts is described by its docstring.
     """
 
     abstask_prompt = ""

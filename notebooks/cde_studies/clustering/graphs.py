@@ -13,8 +13,7 @@ answers too, and cut the graph with METIS into parts of one size. Here no rank i
 finds communities (Louvain), and those larger than `cluster_size` are cut again, as long as they
 come apart.
 
-Cost for a domain of n pairs: n² · 2 · dim multiply-adds for the graph, then for the cut that of k
-eigenvectors of a sparse matrix, or of some passes over the edges.
+Cost for a domain of n pairs: n² · 2 · dim multiply-adds for the graph, and the cut.
 """
 
 from __future__ import annotations

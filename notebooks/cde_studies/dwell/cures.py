@@ -16,8 +16,7 @@ when texts are embedded      chunks of equal weight, attention evened out, both 
 
 Trained on and tested are different sources: articles of SQuAD (`$CDE_DATA`), packages of pydocs.
 
-Cost: at `laptop` a minute a training and a quarter of one a probe, on one core; with all layers,
-for [CLS], three times as long.
+Cost: at `laptop` a minute a training and a quarter of one a probe; for [CLS] three times as long.
 """
 
 from __future__ import annotations

@@ -10,9 +10,7 @@ COVID-QA's paragraphs are long as they are: few would have room for a neighbour.
 Queries about one document are not independent. Every interval is a bootstrap of whole documents,
 and the best place is named by one half of the documents and read from the other.
 
-Cost: eleven versions of each query's document, embedded once (`cde_studies.dwell.readers.Kept`):
-for 1,000 queries and documents of 160 tokens some minutes on one core, for 450 tokens three times
-as long.
+Cost: for 1,000 queries and documents of 160 tokens some minutes on one core.
 """
 
 from __future__ import annotations

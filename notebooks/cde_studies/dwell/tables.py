@@ -98,9 +98,8 @@ def tested_seeds(seeds: Iterable[int], profile: str) -> list[int]:
     """Those seeds of the chains of pretrained layers (`cde_studies.dwell.pretrained_stages`) that
     test a claim.
 
-    Five at `laptop` had left Table 5 open, and five more were trained to decide it. To go on until
-    an interval leaves nought behind finds something too often, so the new ones answer alone, where
-    two or more are new.
+    Five at `laptop` had left Table 5 open, and five more were trained. To go on until an interval
+    leaves nought behind finds something too often: two or more new ones answer alone.
     """
     every = sorted(set(seeds))
     new = [seed for seed in every if seed >= 5]

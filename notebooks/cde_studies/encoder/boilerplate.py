@@ -155,10 +155,9 @@ class GradedBoilerplate(Boilerplate):
     """Boilerplate of which some words are rarer than others, and then tell something.
 
     Each word of a corpus has a document share of its own, drawn evenly on a logarithmic scale. A
-    document holds each word with that probability. Its query repeats half of those that the
-    document holds, and of all words each with half its share, by chance. So a shared word is strong
-    evidence if it is rare in the corpus and weak if it is common, as in any text; how common, only
-    the corpus tells.
+    document holds each word with that probability. Its query repeats half of those that it holds,
+    and of all words each with half its share, by chance. So a shared word is strong evidence if it
+    is rare in the corpus and weak if it is common; how common, only the corpus tells.
     """
 
     words: int = 64
@@ -210,9 +209,8 @@ class BoilerplateRecipe(Recipe):
 
 
 def search_by_counting(tests: list[EvaluationSet]) -> dict[str, float]:
-    """NDCG@10 of BM25 on corpora, by where its word weights come from, without any training:
-    "equal", all words weigh alike; "own", by IDF in the corpus that is searched; "other", in the
-    next one.
+    """NDCG@10 of BM25 on corpora, by where its word weights come from: "equal", all weigh alike;
+    "own", by IDF in the corpus that is searched; "other", in the next one.
     """
     tokenizer = load_tokenizer("minilm")
     counts = [Counts.of(test.collection.documents, tokenizer, 64) for test in tests]

@@ -85,9 +85,8 @@ with multiprocessing.get_context("fork").Pool(at_once, maxtasksperchild=1) as po
 
 def in_own_processes(function: Callable[..., Any], jobs: Sequence[Sequence[Any]]) -> list[Any]:
     """What a function returns for each job, each call in a process of its own, so that none finds
-    memory that another has left behind. The processes give freed memory back at once, which glibc
-    would keep for later, more or less of it from run to run. Two run at the same time; on a GPU,
-    one.
+    memory that another has left behind. Freed memory is given back at once, which glibc would keep,
+    more or less of it from run to run. Two run at the same time; on a GPU, one.
     """
     at_once = 1 if torch.cuda.is_available() else 2
     call = [function.__module__, function.__name__, jobs, at_once]

@@ -83,9 +83,8 @@ class Moments:
 
 
 def shrunk_covariance(vectors: Vectors) -> NDArray[np.float64]:
-    """Covariance, `(dim, dim)` float64, shrunk towards its mean variance by as much as Ledoit and
-    Wolf's rule says: `sklearn.covariance.ledoit_wolf`, with one product of the vectors in place of
-    three.
+    """Covariance, `(dim, dim)` float64, shrunk by Ledoit and Wolf's rule, as by
+    `sklearn.covariance.ledoit_wolf`, with one product of the vectors in place of three.
     """
     centred = torch.from_numpy(vectors - vectors.mean(axis=0))
     n, dim = centred.shape

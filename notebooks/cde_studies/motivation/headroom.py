@@ -14,8 +14,7 @@ No model is trained. Four ways to search a corpus T with statistics of a corpus 
 Beside each single S there are all corpora but T together as one (`GENERAL`): what a model would
 know that has seen much text, and not T.
 
-Cost: one forward pass of a text through MiniLM makes its vectors for all S at once; then
-milliseconds for each pair of corpora and way. Memory: 1.5 kB for each text of T and each S.
+One forward pass of a text makes its vectors for all S at once, 1.5 kB for each text and S.
 """
 
 from __future__ import annotations

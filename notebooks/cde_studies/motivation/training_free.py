@@ -341,9 +341,8 @@ def _largest_share(vectors: Vectors) -> float:
 
 
 def least_near(rows: pd.DataFrame) -> float:
-    """The rule: the nearness from which on the reader is used, that with the highest mean gain over
-    MiniLM on manuals of the validation part and sources of public pairs; what is less near gains
-    nothing.
+    """The nearness from which on the reader is used: that with the highest mean gain over MiniLM on
+    validation manuals and sources of public pairs; what is less near gains nothing.
     """
     chosen_on = rows[rows["part"].isin(["validation", "pairs"])]
     near = chosen_on.groupby(["part", "collection"])["near"].first()

@@ -50,9 +50,8 @@ class Squares:
         return table.reindex(index=self.names)
 
     def foreign(self) -> pd.DataFrame:
-        """Squares with the context of another domain, a row each, by test and context. `differs`
-        says whether a square differs from the own context at 5 % after Holm's correction over them
-        all.
+        """Squares with the context of another domain, a row each, by test and context. `differs`:
+        from the own context, at 5 % after Holm's correction over them all.
         """
         rows: pd.DataFrame = self.rows[self.rows["seed"] == self.rows["seed"].min()]
         rows = rows[rows["context"].isin(self.names) & (rows["context"] != rows["test"])]

@@ -117,7 +117,7 @@ def search_squares(
         # over queries, the means over the seeds are compared
         square, own = (np.mean([run[name, one] for run in runs], axis=0) for one in (context, name))
         test = paired_test(square, own)
-        about = {"test": name, "where": where[name], "context": context}
+        about: dict[str, Any] = {"test": name, "where": where[name], "context": context}
         about |= {**numbers_of(test.difference, "difference"), "p": test.p_value}
         for seed, run in zip(seeds, runs, strict=True):
             rows.append({"seed": seed, "ndcg": run[name, context].mean(), **about})

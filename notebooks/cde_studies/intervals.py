@@ -51,9 +51,7 @@ def mean_of_runs(values: ArrayLike, over: str = "runs") -> Interval:
 
 
 def share_interval(ahead: ArrayLike, over: str) -> Interval:
-    """The share of a handful of things that are so (`over`: what they are, such as "collections"),
-    with the exact binomial interval.
-    """
+    """The share of a handful of things (`over`) that are so, with the exact binomial interval."""
     array = np.asarray(ahead, dtype=bool).ravel()
     if not len(array):
         raise ValueError(f"a share of no {over} has no interval")

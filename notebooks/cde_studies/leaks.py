@@ -9,8 +9,7 @@ but for case and white space, and *nearly* equal if the sets of their three-word
 Documents of a corpus that were trained on without being asked for are not a leak by themselves.
 They are distractors that the encoder knows, and are told apart by the column `answers`.
 
-Cost: 100,000 training documents and nine collections take about a minute; `kept_count` counts the
-same texts once and keeps the counts in the cache.
+Cost: a minute for 100,000 training documents and nine collections; `kept_count` keeps the counts.
 """
 
 from __future__ import annotations

@@ -141,9 +141,7 @@ class Recipe:
         return train(TrainConfig(**{**settings, **length, **phase}), self.supervised_pairs)
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
-        """What a record of this recipe depends on: the config, the test sets' sizes, and the
-        chapter's own settings.
-        """
+        """What a record depends on: the config, the test sets' sizes, the chapter's settings."""
         key = {**self.base.to_dict(), "sizes": list(self.sizes), **chapter}
         if self.base.data == "pydocs":  # the test sets are always the same
             return key
@@ -177,7 +175,6 @@ class Recipe:
         return sets
 
     def out_of_domain(self) -> list[EvaluationSet]:
-        """The sets out of domain."""
         return [test for test in self.tests() if test.where == "out"]
 
     def shared(self) -> pd.DataFrame:
@@ -221,9 +218,7 @@ def training_pairs(data: str) -> Pairs:
 
 
 def own_tests(pairs: Pairs) -> list[RetrievalSet]:
-    """Retrieval sets of one's own pairs, of the three largest domains: queries of the test split,
-    among all documents of their domain.
-    """
+    """Of the three largest domains: queries of the test split, among all of their documents."""
     test = pairs.split("test")
     sets = []
     for domain, _ in Counter(test.domains).most_common(3):
@@ -277,7 +272,6 @@ def profile_values(file: Path, profile: str) -> dict[str, Any]:
 
 
 def recipe(profile: str, **changes: Any) -> Recipe:
-    """The recipe of a profile."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
     given = {name: value for name, value in changes.items() if value is not None}
     if "layers" in given:

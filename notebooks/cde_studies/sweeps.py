@@ -91,9 +91,7 @@ class Sweep:
     def crossed_gain(
         self, arm: Mapping[str, Any], over: Mapping[str, Any], /, **common: Any
     ) -> Interval | None:
-        """The mean `gain` with an interval over other seeds and sets at once; None with one of
-        either.
-        """
+        """The mean `gain` with an interval over other seeds and sets; None with one of either."""
         gains = self.gain(arm, over, by=["seed", "set"], **common).dropna().to_frame("gain")
         table = gains.pivot_table("gain", "seed", "set")
         return crossed_interval(table) if min(table.shape) > 1 else None
@@ -103,7 +101,6 @@ class Sweep:
         return self._where(wanted).groupby("seed")[column].first()
 
     def sets(self, where: str = "out") -> int:
-        """How many sets of a kind there are."""
         return int(self.rows.loc[self.rows["where"] == where, "set"].nunique())
 
     def mean_by_run(self) -> pd.DataFrame:

@@ -89,7 +89,7 @@ import torch
 import cde
 from cde.intervals import Interval, mean_interval
 from cde.models import VARIANTS
-from cde_studies.encoder import properties, published_parts
+from cde_studies.encoder import properties
 from cde_studies.encoder.untrained import untrained_arms, untrained_published
 
 corpus = {one: cde.load_pairs(f"pydocs/{one}", split="all").documents for one in settings.corpora}
@@ -226,7 +226,7 @@ changes, vectors = {}, {}
 for name in ("hub", "train", "v2"):
     model = untrained_published(name, J, settings.seed)
     tokens = (properties.token_ids(bare, some, model) for some in (sample, context_texts))
-    changes[name], vectors[name] = published_parts.pass_changes(model, *tokens)
+    changes[name], vectors[name] = properties.pass_changes(model, *tokens)
 cosine = torch.nn.functional.cosine_similarity(vectors["hub"], vectors["train"]).mean()
 print(f"the same weights in `hub` and `train`: mean cosine {float(cosine):.2f}")
 rows = pd.DataFrame(changes).T.map("{:.1e}".format).replace("nan", "refused")

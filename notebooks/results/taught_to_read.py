@@ -89,7 +89,7 @@ from cde_book.run_mode import this_run
 from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.intervals import correlation_interval
 from cde_studies.results import context_sources
-from cde_studies.results import pretrained_reader as reader
+from cde_studies.results import ready_reader as reader
 from cde_studies.results.frozen_encoder import MINILM, real_and_made, taught_recipe, with_reader
 from cde_studies.results.ready_reader import ReadyReader, gains_by_set
 from cde_studies.sweeps import Sweep

@@ -11,7 +11,7 @@ import pytest
 import cde
 from cde.data import Pairs
 from cde_studies.collections.pydocs import HELD_OUT
-from cde_studies.results import pretrained_reader as module
+from cde_studies.results import ready_reader as module
 
 TEXTS = ["a red boat", "green trees by the water", "the shortest path between two nodes"]
 

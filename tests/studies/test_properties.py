@@ -7,7 +7,7 @@ import math
 import numpy as np
 import torch
 
-from cde_studies.encoder import properties, published_parts
+from cde_studies.encoder import properties
 from cde_studies.encoder.untrained import untrained_arms, untrained_published
 
 IDS = torch.arange(1000, 1024).reshape(3, 8)
@@ -40,7 +40,7 @@ def test_null_tokens_hide_whatever_corpus_there_is() -> None:
 
 def test_the_published_file_sees_no_order_of_words_and_refuses_a_shorter_context() -> None:
     changes = {
-        name: published_parts.pass_changes(untrained_published(name, 6), TEXT, CONTEXT)[0]
+        name: properties.pass_changes(untrained_published(name, 6), TEXT, CONTEXT)[0]
         for name in ("hub", "train", "v2")
     }
     assert math.isnan(changes["hub"]["half of the context"])

@@ -4,8 +4,6 @@ Fig. 6).
 Clusters are laid end to end, in one of two orders, and cut into batches, epoch after epoch. Batches
 of different epochs share pairs, so intervals cover the randomness of packing but not what other
 texts would give.
-
-Cost: O(batches · queries · batch size · dim) a setting, and one clustering for each cluster size.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ the query is. `negative_guarantees` counts how often that is of use.
 A negative counts as useful if its cosine with the query is above the query's mean cosine with all
 documents: it is then harder than one that is drawn at random. It is *guaranteed* so if its lowest
 possible cosine already is.
-
-Cost: two products of `(queries, dim)` with `(dim, n)`.
 """
 
 from __future__ import annotations

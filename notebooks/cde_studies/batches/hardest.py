@@ -68,9 +68,7 @@ def objective_bounds(
 
 @lru_cache(maxsize=8)
 def all_partitions(count: int, batch_size: int) -> Positions:
-    """Every way to cut some pairs into batches of one size, the order of batches aside:
-    `(ways, count / batch_size, batch_size)` positions.
-    """
+    """Every way to cut some pairs into batches of one size: `(ways, batches, batch_size)`."""
     return np.array(_partitions(tuple(range(count)), batch_size), dtype=np.int64)
 
 

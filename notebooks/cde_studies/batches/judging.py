@@ -10,8 +10,6 @@ decide some:
   answers too: how many, the labelled documents tell, which are answers by definition.
 
 All else is open. Vectors are looked at by the filter only, never by the judge.
-
-Cost: a product of two sparse matrices of words a batch.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ from each other. The bound holds for a *symmetric* centre, whose two halves are 
 the kind that k-means finds where both points of a pair are near one centroid. The bound is m((d,
 q), (d', q')) ≤ (‖φ(d) − s‖ + ‖s − ψ(q)‖) + (‖φ(d') − s‖ + ‖s − ψ(q')‖). `paired_distance` takes
 that centre, s the mean of all vectors of the batch.
-
-Cost: O(n · dim).
 """
 
 from __future__ import annotations
@@ -68,9 +66,7 @@ def paired_distance(
 def mean_pair_distance(
     query_vectors: Vectors, document_vectors: Vectors, batches: Sequence[Positions]
 ) -> float:
-    """The mean of m over the pairs of batch-mates, averaged over batches: at most twice
-    `paired_distance`, for batches of one size.
-    """
+    """The mean of m over batch-mates: at most twice `paired_distance`, for batches of one size."""
     means = []
     for batch in progress(batches, "measuring", unit="batches"):
         queries = query_vectors[batch].astype(np.float64)

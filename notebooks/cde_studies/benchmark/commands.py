@@ -1,7 +1,4 @@
-"""`cde mteb`: an encoder, or BM25, evaluated by mteb; results in its format, kept and gone on with.
-
-Cost: that of `evaluate_tasks`.
-"""
+"""`cde mteb`: an encoder, or BM25, evaluated by mteb; results are kept in its format."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ _SHOWN = 6  # decimals of a score
 
 
 def add_parsers(commands: Any) -> None:
-    """Add `mteb` to the sub-commands of `cde`."""
     parser = commands.add_parser("mteb", help="evaluate an encoder, or BM25, on tasks of mteb")
     parser.set_defaults(do=run)
     parser.add_argument(

@@ -1,8 +1,6 @@
 """What the draw of a context, and the protocol of the draw, move in scores of mteb's tasks.
 
 Rows are those of `evaluate_tasks`, with a column `seed` of the training run.
-
-Cost: none to speak of, but for `protocol_rows`, which evaluates each task two to four times.
 """
 
 from __future__ import annotations

@@ -5,11 +5,8 @@ The authors' evaluation and mteb's own wrapper of their model differ in how a co
 three settings of `Protocol`, and in the seed. Users found that their scores were not the published
 ones (mteb #1521, #1851, #1946, #2076); the chapter `mteb_tasks` measures what each moves.
 
-Results are kept in mteb's own format and folders, one for each context and draw; what is there is
-read back, and the rest goes on. A result belongs to an encoder's weights, by their hash, and to the
-tasks' data, by their revision.
-
-Cost: that of embedding the tasks' texts once for each context and draw.
+Results are kept in mteb's own format and folders, one for each context and draw, and read back. A
+result belongs to an encoder's weights, by their hash, and to the tasks' data, by their revision.
 """
 
 from __future__ import annotations
@@ -63,9 +60,7 @@ WRAPPER = Protocol("document", "first call", "train")
 
 
 class StudiedEncoder(BenchmarkEncoder):
-    """An encoder whose context is drawn by a protocol: from texts of the task, of the next of its
-    `tasks` ("other"), or from random letters.
-    """
+    """An encoder with a context of the task, of the next of its `tasks`, or of random letters."""
 
     contexts: ClassVar[tuple[str, ...]] = ("own", "other", "random", "null")
 
@@ -238,9 +233,7 @@ def _of_the_network(error: Exception) -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """`datasets` shows a bar for each corpus, however small; scikit-learn warns of each label that
-    a classifier never gives.
-    """
+    """Without a bar for each small corpus, and a warning for each label that is never given."""
     shown = not datasets.utils.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:

@@ -66,7 +66,6 @@ def _classes() -> dict[str, type[LocalTask]]:
 
 
 def task_names() -> list[str]:
-    """The offline tasks of this machine."""
     return list(_classes())
 
 

@@ -8,8 +8,6 @@ its judged collections and labelled texts besides.
 
 `cde_studies.benchmark.offline` has them by name. Each is a class, so that mteb keeps its results by
 its name. The revision of its data is that of the texts and their number.
-
-Cost: about a second a task, once the docstrings are read.
 """
 
 from __future__ import annotations
@@ -76,8 +74,7 @@ ON_DOCSTRINGS: list[type[LocalTask]] = []
 class LocalTask(AbsTask):
     """What all these tasks do alike: their data are made here, a share of the usual size.
 
-    A class that names its type and the source of its texts has its own name, and is described by
-    its docstring.
+    A class that names its type and the source of its texts is described by its docstring.
     """
 
     abstask_prompt = ""
@@ -106,7 +103,6 @@ class LocalTask(AbsTask):
         self.metadata = self.metadata.model_copy(update={"dataset": data})
 
     def load_data(self, num_proc: int | None = None, **_: Any) -> None:
-        """Make the texts, once."""
         if not self.data_loaded:
             self.dataset = self._made()
             self.data_loaded = True

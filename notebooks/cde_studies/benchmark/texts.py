@@ -1,8 +1,6 @@
 """What the offline tasks are made of: labelled docstrings, candidates, pairs, graded likenesses.
 
 Everything is seeded and depends on the texts alone.
-
-Cost: milliseconds, and a search by BM25 for the candidates.
 """
 
 from __future__ import annotations
@@ -23,9 +21,7 @@ _PARTS = 6  # sentences, or paragraphs, of a text whose likeness is graded
 
 
 def packages() -> pd.DataFrame:
-    """Bodies of docstrings that no training sees, of the packages that have most of them: columns
-    text and label, the package.
-    """
+    """Bodies of docstrings that no training sees, of the packages with most: text and label."""
     pairs = load_pairs(list(PACKAGES), split="test")
     return _most_common(pairs.documents, pairs.domains)
 

@@ -3,8 +3,6 @@ on many pairs, with as many updates.
 
 Clusters are of one size whatever the amount, so that more pairs are more clusters (clustering paper
 §3.3, which speaks of hundreds).
-
-Cost: two runs for each amount and seed.
 """
 
 from __future__ import annotations

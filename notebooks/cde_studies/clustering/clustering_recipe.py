@@ -97,11 +97,9 @@ class ClusteringRecipe(Recipe):
 
     @property
     def surrogate(self) -> Surrogate:
-        """The model that makes clusters."""
         return Surrogate(self.base.surrogate, max_tokens=self.base.surrogate_tokens)
 
     def vectors_of(self, pairs: Pairs) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The surrogate's vectors of queries and documents, `(n, dim)` each."""
         model = self.surrogate
         return model.encode_queries(pairs.queries), model.encode_documents(pairs.documents)
 
@@ -120,9 +118,7 @@ class ClusteringRecipe(Recipe):
         look: Callable[[Run], pd.DataFrame],
         tests: Any = (),
     ) -> pd.DataFrame:
-        """What is seen of the runs of arms with every seed, trained in as many processes as
-        $CDE_JOBS says.
-        """
+        """What is seen of the runs of arms with every seed, in so many processes as $CDE_JOBS."""
         every = [(arm, seed) for arm in arms for seed in seeds]
         runs = in_workers(
             lambda which: self.train_on(pairs, arms[which[0]], which[1], tests=tests),
@@ -136,7 +132,6 @@ class ClusteringRecipe(Recipe):
         return pd.concat(seen, ignore_index=True)
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
-        """What a record of this recipe depends on; see `Recipe.record_key`."""
         return super().record_key(**chapter, epochs=self.epochs, held_out=self.kept)
 
     def tests(self) -> list[EvaluationSet]:

@@ -13,8 +13,7 @@ answers too, and cut the graph with METIS into parts of one size. Here no rank i
 finds communities (Louvain), and those larger than `cluster_size` are cut again, as long as they
 come apart.
 
-Cost for a domain of n pairs: n² · 2 · dim multiply-adds for the graph, then for the cut that of k
-eigenvectors of a sparse matrix, or of some passes over the edges.
+Cost for a domain of n pairs: n² · 2 · dim multiply-adds for the graph, and the cut.
 """
 
 from __future__ import annotations
@@ -78,7 +77,10 @@ def spectral_clusters(
         for side, other in ((rows, there), (columns, back), (rows, back), (columns, there))
     ]
     weights = csr_array((np.mean(losses, axis=0), (rows, columns)), graph.shape)
-    affinity = csr_array((weights + weights.T) / 2 + _faint_ring(len(queries)))
+    # links so weak that they decide nothing, which make one graph of parts that have none
+    n, places = len(queries), np.arange(len(queries))
+    ring = coo_array((np.full(n, 1e-6), (places, np.roll(places, 1))), (n, n)).tocsr()
+    affinity = csr_array((weights + weights.T) / 2 + csr_array(ring + ring.T))
     for indices in ("indices", "indptr"):  # scikit-learn takes no others
         setattr(affinity, indices, getattr(affinity, indices).astype(np.int32))
     found = SpectralClustering(
@@ -87,18 +89,10 @@ def spectral_clusters(
     return np.unique(found, return_inverse=True)[1].astype(np.int64)
 
 
-def _faint_ring(n: int) -> csr_array:
-    """Links so weak that they decide nothing, which make one graph of parts that have none."""
-    ring = coo_array((np.full(n, 1e-6), (np.arange(n), np.roll(np.arange(n), 1))), (n, n)).tocsr()
-    return csr_array(ring + ring.T)
-
-
 def communities(
     queries: Vectors, documents: Vectors, cluster_size: int, seed: int = 0, neighbours: int = 20
 ) -> Positions:
-    """Communities of a graph of ranks (B3): `(n,)` labels. One that Louvain cannot cut stays larger
-    than `cluster_size`.
-    """
+    """Communities of a graph of ranks (B3): `(n,)`; what Louvain cannot cut stays large."""
     import networkx
 
     graph = neighbour_graph(queries, documents, neighbours)

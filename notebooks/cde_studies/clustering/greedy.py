@@ -34,8 +34,7 @@ def greedy_plan(
     drawn by chance.
 
     A batch begins with a pair drawn by chance, and its others come from the next of its domain,
-    four times as many as a batch has. What is left of a domain and fills no batch waits for the
-    next epoch.
+    four times as many as a batch has. What fills no batch waits for the next epoch.
     """
     generator = np.random.default_rng(seed)
     plan: list[Positions] = []

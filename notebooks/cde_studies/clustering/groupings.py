@@ -4,8 +4,6 @@ Each way makes a plan of as many batches as training takes, one row a step (`cde
 from pairs and what a surrogate says of them. So all ways can be trained alike, and the seconds that
 a way itself takes can be told apart from those of training. The dearest part of those that need a
 surrogate is embedding, which is the same for all of them; `surrogate_seconds` estimates it.
-
-Cost: that of the way, seconds for some thousands of pairs.
 """
 
 from __future__ import annotations
@@ -46,7 +44,6 @@ class Material:
 
     @cached_property
     def domains(self) -> NDArray[np.str_]:
-        """The source of each pair."""
         return np.asarray(self.pairs.domains)
 
     def packed(

@@ -3,8 +3,6 @@ document.
 
 The derivative of Eq. 1 with respect to a negative's logit is its softmax probability; so that is
 the weight with which the negative trains the encoder.
-
-Cost: a vector for each text, which the surrogate keeps; then a product of matrices a batch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Texts of installed packages as a table that is made once and kept.
 
-A table that was made elsewhere, `<collection>.parquet.sealed` in `$CDE_DATA`, stands for the
-packages where it lies.
+A table that was made elsewhere, `<collection>.parquet.sealed` in `$CDE_DATA`, stands for them.
 """
 
 from __future__ import annotations

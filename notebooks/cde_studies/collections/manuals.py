@@ -199,7 +199,6 @@ def _parts(of: pd.Series[int], sizes: pd.Series[int]) -> pd.Series[str]:
 
 
 def is_installed() -> bool:
-    """Whether both packages are here, or their table."""
     return carried_table("manuals") is not None or all(
         importlib.util.find_spec(package) for package in PACKAGES
     )
@@ -230,13 +229,11 @@ def fingerprint() -> str:
 
 
 def table_path() -> Path:
-    """Where the table lies, once it is made."""
     return carried_table("manuals") or cache_folder("manuals") / f"{source_key()}.parquet.sealed"
 
 
 @lru_cache(maxsize=1)
 def _by_corpus(path: Path) -> dict[str, pd.DataFrame]:
-    """What is kept of each corpus, by its name."""
     frame = _table(path)
     kept = frame[frame["repeats"] == ""].groupby("corpus", sort=False)
     return {str(name): of_corpus for name, of_corpus in kept}

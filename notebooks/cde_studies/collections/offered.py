@@ -17,7 +17,6 @@ class Pydocs:
     """
 
     def sources(self) -> list[Source]:
-        """All of them, and each package."""
         found = {"pydocs": "docstrings of the installed packages"}
         for package in pydocs.PACKAGES:
             role = "held out" if package in pydocs.HELD_OUT else "training"
@@ -39,12 +38,10 @@ class Pydocs:
         return pydocs.load_retrieval(package, name) if package else None
 
     def source_key(self, name: str) -> str:
-        """That of the installed packages."""
         known = name in ("pydocs", "pydocs/*") or _package(name)
         return pydocs.source_key() if known else "missing"
 
     def entry(self, name: str, loaded: Pairs | RetrievalSet) -> tuple[str, str]:
-        """Each name with its own content."""
         return name, loaded.fingerprint
 
 
@@ -79,12 +76,10 @@ class Manuals:
         return manuals.load_pairs([corpus] if corpus else None, part, kind, name=name)
 
     def load_retrieval(self, name: str) -> RetrievalSet | None:
-        """Each pair's query asks for its document."""
         pairs = self.load_pairs(name, None if "/" in name else "test", deduplicate=True)
         return None if pairs is None else RetrievalSet.from_pairs(pairs)
 
     def source_key(self, name: str) -> str:
-        """That of the two packages."""
         return manuals.source_key() if manuals.is_installed() else "missing"
 
     def entry(self, name: str, loaded: Pairs | RetrievalSet) -> tuple[str, str]:

@@ -178,9 +178,7 @@ def _installed() -> list[str]:
 
 
 def source_key(packages: Sequence[str] | None = None) -> str:
-    """A hash that changes when the RECORD of one of the packages does, by default of all that are
-    installed; reads no source.
-    """
+    """A hash that changes when a package's RECORD does, by default of all that are installed."""
     if table := carried_table("pydocs"):
         return content_hash([_FORMAT, digest_of_table(table)])
     names = packages or _installed()
@@ -201,14 +199,11 @@ def _extract() -> pd.DataFrame:
 
 
 def table() -> pd.DataFrame:
-    """All docstrings of what is installed, duplicates included; `first` is the row that a row
-    repeats.
-    """
+    """All docstrings of what is installed, duplicates too; `first` is the row that one repeats."""
     return kept_table(table_path(), _extract, (*Docstring._fields, "first"))
 
 
 def table_path() -> Path:
-    """Where the table lies, once it is made."""
     kept = cache_folder("pydocs") / f"{source_key()}.parquet.sealed"
     return carried_table("pydocs") or kept
 

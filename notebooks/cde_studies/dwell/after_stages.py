@@ -1,7 +1,6 @@
 """How well the encoder–decoder's language model restores spans at each place of a text.
 
-Cost: the training of what the store lacks, and the probes: at `laptop` an hour for five seeds of
-the language models in eight draws, on one core.
+Cost: at `laptop` an hour for five seeds of the language models in eight draws, on one core.
 """
 
 from __future__ import annotations

@@ -100,7 +100,6 @@ class BothOrders:
         self.tokenizer = tokenizer
 
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors of queries, `(n, dim)`, as the encoder gives them."""
         return self.encoder.encode_queries(texts)
 
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:

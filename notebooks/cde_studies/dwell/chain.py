@@ -11,7 +11,7 @@ A `Phase` names what it goes on from, so that a table of "with and without" is a
 share their beginnings; what two chains have in common is trained once. Contrastive phases are
 `cde.training.Trainer` on our encoder–decoder: its loss, its gradient cache, its checkpoints.
 
-Cost: that of the training. A phase lies in the store of runs (`cde.training.runs`) under a hash
+A phase lies in the store of runs (`cde.training.runs`) under a hash
 of its settings, its data, what it goes on from, and the versions of the procedures.
 """
 
@@ -58,12 +58,6 @@ class Phase:
         return [*(self.after.chain if self.after else []), self.kind]
 
 
-def _slice(text: str, spans: np.ndarray, low: int, high: int) -> str:
-    """The text from token `low` to before token `high`, widened to whole words."""
-    start, end = whole_words(text, int(spans[low][0]), int(spans[high - 1][1]))
-    return text[start:end].strip()
-
-
 def crop_pairs(
     texts: Sequence[str],
     tokenizer: Any,
@@ -86,7 +80,8 @@ def crop_pairs(
         for side in sides:
             size = max(1, round(generator.uniform(*shares) * len(spans)))
             start = int(generator.integers(0, len(spans) - size + 1))
-            side.append(_slice(text, spans, start, start + size))
+            begin, end = whole_words(text, int(spans[start][0]), int(spans[start + size - 1][1]))
+            side.append(text[begin:end].strip())
     ids = [f"crop/{number}" for number in range(count)]
     return Pairs(*sides, domains=["crops"] * count, ids=ids, name="crops, inside")
 

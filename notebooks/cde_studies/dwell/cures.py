@@ -16,8 +16,7 @@ when texts are embedded      chunks of equal weight, attention evened out, both 
 
 Trained on and tested are different sources: articles of SQuAD (`$CDE_DATA`), packages of pydocs.
 
-Cost: at `laptop` a minute a training and a quarter of one a probe, on one core; with all layers,
-for [CLS], three times as long.
+Cost: at `laptop` a minute a training and a quarter of one a probe; for [CLS] three times as long.
 """
 
 from __future__ import annotations
@@ -112,11 +111,9 @@ class CureRecipe:
     cls_layers: int | None
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
-        """What a record depends on: the recipe and the chapter's own settings."""
         return asdict(self) | chapter
 
     def config(self, arm: str, seed: int) -> TrainConfig:
-        """The training run of an arm."""
         settings = dict(_arm(arm).settings)
         with_cls = settings.get("model") == {"pooling": "cls"}
         base = TrainConfig(
@@ -191,7 +188,6 @@ class CureRecipe:
         return {**row, "queries": len(tested.versions), "documents": documents}
 
     def rows(self, collection: str, arms: list[str], seeds: list[int]) -> pd.DataFrame:
-        """A row for each arm and seed, and one for each reference."""
         jobs = [(arm, seeds[0]) for arm in REFERENCES]
         jobs += [(arm, seed) for seed in seeds for arm in arms]
         shown = progress(jobs, f"training and probing on {collection}", unit="encoders")
@@ -246,6 +242,5 @@ def thirds(rows: pd.DataFrame, name: str = "ndcg") -> pd.DataFrame:
 
 
 def cure_recipe(profile: str, **changes: Any) -> CureRecipe:
-    """The recipe of a profile."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
     return changed(CureRecipe(**values), changes)

@@ -51,9 +51,7 @@ def rotary_frequencies(dim: int, lengths: Tensor, base: float, trained: int) -> 
 
 
 class Rotation:
-    """The rotation of a batch's tokens, shared by the self-attention of one stack; set before each
-    pass.
-    """
+    """The rotation of a batch's tokens in the self-attention of one stack; set before each pass."""
 
     def __init__(self, dim: int, base: float, trained: int) -> None:
         self.dim, self.base, self.trained = dim, base, trained
@@ -98,8 +96,6 @@ ALL_MASK_ATTENTION_FUNCTIONS.register(_NAME, sdpa_mask)
 
 
 class EncoderDecoderConfig(PreTrainedConfig):  # type: ignore[misc]
-    """Config of `EncoderDecoder`."""
-
     model_type = "cde-encoder-decoder"
 
     def __init__(
@@ -182,9 +178,7 @@ class EncoderDecoder(PromptedEncoder, Encoder):
 
     @classmethod
     def from_backbone(cls, path_or_repository: str | Path, **settings: Any) -> EncoderDecoder:
-        """A model that starts from a pretrained T5 ("t5-base", a folder), with its position biases
-        only if `relative`.
-        """
+        """From a pretrained T5 ("t5-base", a folder); its position biases only if `relative`."""
         check_settings(EncoderDecoderConfig, settings)
         folder = fetch_folder(path_or_repository)
         # read, not loaded: a folder may name code of its own, which is never run
@@ -223,7 +217,6 @@ class EncoderDecoder(PromptedEncoder, Encoder):
 
     @property
     def dim(self) -> int:
-        """Length of the vectors."""
         return int(self.model.config.d_model)
 
     @property

@@ -14,8 +14,6 @@ sentence that answers:
   and repeated.
 
 A bias shows where a foil is preferred to the answer more often than the control is.
-
-Cost: six texts of a few sentences for each question.
 """
 
 from __future__ import annotations

@@ -10,9 +10,7 @@ COVID-QA's paragraphs are long as they are: few would have room for a neighbour.
 Queries about one document are not independent. Every interval is a bootstrap of whole documents,
 and the best place is named by one half of the documents and read from the other.
 
-Cost: eleven versions of each query's document, embedded once (`cde_studies.dwell.readers.Kept`):
-for 1,000 queries and documents of 160 tokens some minutes on one core, for 450 tokens three times
-as long.
+Cost: for 1,000 queries and documents of 160 tokens some minutes on one core.
 """
 
 from __future__ import annotations
@@ -59,11 +57,6 @@ def at_hand(names: Sequence[str]) -> list[str]:
         for name in names
         if name.startswith("pydocs") or is_available(f"beir/{name.removesuffix(_JOINED)}")
     ]
-
-
-def length_group(tokens: int) -> str:
-    """The group of a document by its length."""
-    return max((least, name) for name, least in LENGTHS.items() if least <= tokens)[1]
 
 
 def fresh_passages(
@@ -122,16 +115,15 @@ class Probed:
 
     @property
     def owners(self) -> list[str]:
-        """The document of each of the queries."""
         return [self.passages.document_of(query) for query in self.queries]
 
     @cached_property
     def lengths(self) -> list[str]:
-        """The group by length of each query's document."""
-        return [
-            length_group(len(token_spans(self.versions[query][0], _tokenizer())[0]))
-            for query in self.queries
+        counts = [
+            len(token_spans(self.versions[query][0], _tokenizer())[0]) for query in self.queries
         ]
+        # the last group that begins at so many tokens, or before
+        return [[name for name, least in LENGTHS.items() if least <= one][-1] for one in counts]
 
     def scores(self, encoder: Encoder | Ranker, most: int | None = None) -> dict[str, pd.DataFrame]:
         """MRR@100 and NDCG@10 of each query: as it is (`default`), and at each place."""

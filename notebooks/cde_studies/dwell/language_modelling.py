@@ -36,9 +36,7 @@ def bare_ids(tokenizer: Any, texts: Sequence[str]) -> list[Ids]:
 
 
 def stretch(ids: Ids, tokens: int, generator: np.random.Generator) -> Ids:
-    """All tokens, or of a longer text so many from anywhere in it, the end as often as the
-    beginning.
-    """
+    """All tokens, or so many from anywhere in the text, the end as often as the beginning."""
     start = int(generator.integers(0, max(0, len(ids) - tokens) + 1))
     return ids[start : start + tokens]
 

@@ -7,8 +7,6 @@ bias that is thrown away after training. The loss is the mean over all tokens as
 
 It stands between a transformer with new positions and its training as an encoder, where the paper's
 T5 has span corruption (`cde_studies.dwell.span_corruption`).
-
-Cost: that of the encoder, and for each token asked for one product with the whole vocabulary.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ apart, on the same questions:
 - *short*, *medium* and *long*: the same passages, grouped by the third of their document, among the
   third of the documents of that length alone, as PosIR does (arXiv 2601.08363): late answers stand
   in long documents, which are harder to find wherever the answer is.
-
-Cost: that of `cde_studies.dwell.fresh`, whose vectors are used again.
 """
 
 from __future__ import annotations

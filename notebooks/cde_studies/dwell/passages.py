@@ -14,8 +14,6 @@ Sources, all real text:
 
 What cannot be placed is counted by reason, never dropped in silence. A section of a docstring is a
 heading, underlined or with a colon, and what follows it.
-
-Cost: reading; a second for ten thousand documents.
 """
 
 from __future__ import annotations
@@ -170,9 +168,7 @@ def _pydocs(words: Sequence[int], packages: Sequence[str] | None) -> Passages:
 
 
 def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Passages:
-    """The queries whose passage occurs once in their one relevant document; white space is one
-    blank.
-    """
+    """The queries whose passage occurs once in their one relevant document, white space aside."""
     texts = {name: " ".join(text.split()) for name, text in texts_of(collection).items()}
     spans: dict[str, Span] = {}
     left_out: Counter[str] = Counter()
@@ -292,9 +288,7 @@ def load_passages(
     answers: str | None = None,
     split: str = "test",
 ) -> Passages:
-    """Queries whose passage has a known place in its document; `words` are the least and the most
-    of a docstring.
-    """
+    """Queries with a known passage; `words` are the least and the most of a docstring."""
     if answers is not None:
         return _of_two_sets(name, answers, split)
     known = {

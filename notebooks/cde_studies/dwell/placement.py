@@ -4,8 +4,6 @@ Of each query's document there is a version with the passage at each of ten plac
 tokens in all (`cde_studies.dwell.probes.moved_versions`). A placement says how probable each place
 is. The same draw decides for every placement, so that two of them give a query different documents
 only where they must. What is trained on and what is tested share no source (article, package).
-
-Cost: tokenising each version once; 0.2 s for a hundred queries.
 """
 
 from __future__ import annotations
@@ -34,7 +32,6 @@ class Placed:
 
     @classmethod
     def of(cls, passages: Passages, tokenizer: Any) -> Placed:
-        """Move the passages of all queries."""
         return cls(passages, moved_versions(passages, tokenizer))
 
 

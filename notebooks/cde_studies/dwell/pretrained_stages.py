@@ -114,7 +114,6 @@ class PretrainedStages:
     episodes: int
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
-        """What a record depends on: stages, texts, and the chapter's own settings."""
         texts = ("data", "documents", "words", "longest", "queries")
         return {
             **{name: getattr(self, name) for name in _OWN},
@@ -127,7 +126,6 @@ class PretrainedStages:
         return self.texts.shared()
 
     def stages(self, chain: str) -> tuple[str, ...]:
-        """The stages of a chain, the first one first."""
         if chain not in CHAINS:
             raise ValueError(unknown([chain], CHAINS))
         more = self.episodes - 1 if chain == _AGAIN else 0
@@ -213,17 +211,14 @@ class PretrainedStages:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """MiniLM's."""
         return load_tokenizer("minilm")
 
     @cached_property
     def probed(self) -> DwellRecipe:
-        """The texts with so many passages."""
         return replace(self.texts, queries=min(self.passages, self.texts.queries))
 
     @cached_property
     def tested(self) -> Placed:
-        """Queries whose passages are moved, with all versions of their documents."""
         return Placed.of(self.probed.passages, self.tokenizer)
 
     @cached_property
@@ -268,7 +263,6 @@ class PretrainedStages:
         return {"mrr": evaluate(encoder, self.texts.collection, ("mrr@100",))["mrr@100"]}
 
     def rows(self, seeds: Sequence[int]) -> pd.DataFrame:
-        """A row for each chain and seed, and one for each reference."""
         jobs = [(name, seeds[0]) for name in REFERENCES]
         jobs += [(chain, seed) for seed in seeds for chain in CHAINS]
         shown = progress(jobs, "chains from pretrained layers", unit="encoders")
@@ -294,7 +288,6 @@ def _save(model: BiEncoder, folder: Path) -> None:
 def pretrained_stages(
     profile: str, share_of_steps: float | None = None, **changes: Any
 ) -> PretrainedStages:
-    """The stages of a profile."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
     given = {name: value for name, value in changes.items() if value is not None}
     if strange := set(given) - {*values, "data"}:

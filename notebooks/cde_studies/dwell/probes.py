@@ -9,8 +9,6 @@ paper.) A bag of words cannot tell the versions apart: BM25 is the control.
 
 A moved document must have the document's tokens, with the passage's in one piece. Texts for which a
 tokenizer does not give that are left out.
-
-Cost: ten times the queries' documents are embedded once more.
 """
 
 from __future__ import annotations

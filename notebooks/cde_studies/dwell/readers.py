@@ -1,8 +1,6 @@
 """Models to probe, by name, each with its tokenizer and with how far it reads.
 
 A probe moves and cuts tokens, and must not ask a model about text that the model does not read.
-
-Cost: that of loading a model; of a chain that the store lacks, that of its training.
 """
 
 from __future__ import annotations
@@ -27,8 +25,6 @@ _PORTION = 512  # texts between two saves
 
 @dataclass(frozen=True)
 class Reader:
-    """A model and how it reads."""
-
     encoder: Encoder
     tokenizer: Any
     longest: int
@@ -46,11 +42,9 @@ class Kept:
         self.distinct: set[str] = set()
 
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors of queries, `(n, dim)`."""
         return self._vectors(texts, "queries")
 
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors of documents, `(n, dim)`."""
         return self._vectors(texts, "documents")
 
     def _vectors(

@@ -17,8 +17,6 @@ Training sees the documents of pydocs' training packages (or of `data`); probes 
 those of packages that were held out. All documents are short enough to be read whole by every phase
 and every probe: an encoder whose training had cut the ends off would prefer the beginning for that
 alone.
-
-Cost: that of the phases; `run.json` in each one's folder says the seconds.
 """
 
 from __future__ import annotations
@@ -74,7 +72,6 @@ class DwellRecipe:
 
     @property
     def probed(self) -> list[str]:
-        """The documents that hold the passages of `passages`, each once."""
         passages = self.passages
         asked = {passages.document_of(query) for query in passages.spans}
         return [text for name, text in texts_of(passages.collection).items() if name in asked]
@@ -96,7 +93,6 @@ class DwellRecipe:
         return kept_count(self.pairs, named).assign(where="out")
 
     def fits(self, text: str) -> bool:
-        """Whether a document has no more than `longest` tokens."""
         return fewer_tokens(text, self._tokenizer, self.longest)
 
     @cached_property
@@ -128,12 +124,10 @@ class DwellRecipe:
         return EncoderDecoder.from_pretrained(folder / "model")
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
-        """What a record depends on: the recipe and the chapter's own settings."""
         return asdict(self) | chapter
 
 
 def dwell_recipe(profile: str, share_of_steps: float | None = None, **changes: Any) -> DwellRecipe:
-    """The recipe of a profile."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
     recipe = changed(DwellRecipe(**values), changes)
     phases: dict[str, Any] = {

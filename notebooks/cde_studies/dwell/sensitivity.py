@@ -18,8 +18,6 @@ Two kinds of group, with different meanings:
 
 Power: of 200 queries whose scores at ten places are independent, four in five such samples show an
 index of 0.3 (tested); places of one query are mostly alike, and then smaller indices are seen.
-
-Cost: a second for 2,000 queries in ten groups.
 """
 
 from __future__ import annotations

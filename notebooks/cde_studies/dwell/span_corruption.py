@@ -8,8 +8,6 @@ turn and ends with one more sentinel.
 *Accuracy by position* (Dwell §4.4, Fig. 4). A document is divided into ten windows of equally many
 tokens. Spans of three tokens are cut out of one window at a time, and the share of their tokens
 that the model ranks first, given the target's earlier tokens, is that window's accuracy.
-
-Cost: training, that of the model; the probe, ten passes over each document.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A document is cut into ten runs of equally many tokens, to the nearest whole word; the cosine of
 each run's embedding with the document's. A run must have those tokens that it was cut from: texts
 for which a tokenizer does not give that are left out and counted.
-
-Cost: the documents' tokens are embedded twice.
 """
 
 from __future__ import annotations
@@ -37,19 +35,15 @@ def token_spans(text: str, tokenizer: Any) -> tuple[list[int], NDArray[np.int64]
 
 
 def fewer_tokens(text: str, tokenizer: Any, most: int) -> bool:
-    """Whether a text has no more than so many tokens."""
     return len(token_spans(text, tokenizer)[0]) <= most
 
 
 def leading_blank(text: str, tokenizer: Any) -> str:
-    """A blank, for a tokenizer that has other tokens for a word at the very start (byte-level BPE);
-    else nothing.
-    """
+    """A blank, if the tokenizer has other tokens for a word at the very start (byte-level BPE)."""
     return " " if token_spans(" " + text, tokenizer)[0] != token_spans(text, tokenizer)[0] else ""
 
 
 def begins_word(text: str, start: int) -> bool:
-    """Whether a token that starts there begins a word."""
     # a sentencepiece token may hold the blank before its word
     return start == 0 or text[start - 1].isspace() or text[start : start + 1].isspace()
 
@@ -74,9 +68,7 @@ class Similarities:
 
 
 def segments(text: str, tokenizer: Any, parts: int = 10) -> list[str] | str:
-    """A text in `parts` runs of equally many tokens, to the nearest whole word; or, in words, why
-    it cannot be cut.
-    """
+    """A text in `parts` runs of equally many tokens, to the nearest word; or why it has none."""
     lead = leading_blank(text.strip(), tokenizer)
     text = lead + text.strip()
     ids, spans = token_spans(text, tokenizer)

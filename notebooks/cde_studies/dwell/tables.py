@@ -1,8 +1,4 @@
-"""What the probes found, as rows for a table: by place of a passage, and by segment of a document;
-and where passages start.
-
-Cost: milliseconds, and a bootstrap of the documents for each table of `rows_by_segment`.
-"""
+"""What the probes found, as rows for a table: by place of a passage, and by segment."""
 
 from __future__ import annotations
 
@@ -39,9 +35,7 @@ def starts_row(passages: Passages, shares: Sequence[int]) -> dict[str, Any]:
 
 
 def changes(scores: pd.DataFrame) -> pd.DataFrame:
-    """What moving the passage changes: for each query (row), the score at each place (column) minus
-    that of the document as it is.
-    """
+    """For each query (row), the score at each place (column) minus that of the text as it is."""
     return scores.drop(columns="default").sub(scores["default"], axis=0)
 
 
@@ -62,9 +56,7 @@ def lack_of_decline(rows: pd.DataFrame, chain: str) -> float:
 
 
 def room(similar: Similarities) -> float:
-    """How much nearer segments are to their own document than to another: what a decline can take
-    up.
-    """
+    """How much nearer segments are to their own document than to another: the most of a decline."""
     return float(np.nanmean(similar.cosines - similar.others))
 
 
@@ -106,9 +98,8 @@ def tested_seeds(seeds: Iterable[int], profile: str) -> list[int]:
     """Those seeds of the chains of pretrained layers (`cde_studies.dwell.pretrained_stages`) that
     test a claim.
 
-    Five at `laptop` had left Table 5 open, and five more were trained to decide it. To go on until
-    an interval leaves nought behind finds something too often, so the new ones answer alone, where
-    two or more are new.
+    Five at `laptop` had left Table 5 open, and five more were trained. To go on until an interval
+    leaves nought behind finds something too often: two or more new ones answer alone.
     """
     every = sorted(set(seeds))
     new = [seed for seed in every if seed >= 5]

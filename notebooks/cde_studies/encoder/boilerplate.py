@@ -11,8 +11,6 @@ In `Boilerplate` all boilerplate words of a corpus are equally common, and tell 
 
 Every training batch is one corpus, and no corpus comes back: `batches="domain"` with a batch as
 large as a corpus. So all of it goes through `cde.train`, as in the chapters of results.
-
-Cost: a second for some hundred corpora.
 """
 
 from __future__ import annotations
@@ -157,10 +155,9 @@ class GradedBoilerplate(Boilerplate):
     """Boilerplate of which some words are rarer than others, and then tell something.
 
     Each word of a corpus has a document share of its own, drawn evenly on a logarithmic scale. A
-    document holds each word with that probability. Its query repeats half of those that the
-    document holds, and of all words each with half its share, by chance. So a shared word is strong
-    evidence if it is rare in the corpus and weak if it is common, as in any text; how common, only
-    the corpus tells.
+    document holds each word with that probability. Its query repeats half of those that it holds,
+    and of all words each with half its share, by chance. So a shared word is strong evidence if it
+    is rare in the corpus and weak if it is common; how common, only the corpus tells.
     """
 
     words: int = 64
@@ -198,7 +195,6 @@ class BoilerplateRecipe(Recipe):
         return self.rules.corpus(self.base.batch_size, 0, corpora=self.base.steps)
 
     def tests(self) -> list[EvaluationSet]:
-        """Corpora of other packages, with other boilerplate."""
         size, count = self.sizes
         every = self.rules.corpus(size, _TEST_SEED, unseen=True, corpora=count)
         domains, sets = np.asarray(every.domains), []
@@ -209,14 +205,12 @@ class BoilerplateRecipe(Recipe):
         return sets
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
-        """The recipe's settings, the rules, and the chapter's own."""
         return {**super().record_key(**chapter), "rules": vars(self.rules)}
 
 
 def search_by_counting(tests: list[EvaluationSet]) -> dict[str, float]:
-    """NDCG@10 of BM25 on corpora, by where its word weights come from, without any training:
-    "equal", all words weigh alike; "own", by IDF in the corpus that is searched; "other", in the
-    next one.
+    """NDCG@10 of BM25 on corpora, by where its word weights come from: "equal", all weigh alike;
+    "own", by IDF in the corpus that is searched; "other", in the next one.
     """
     tokenizer = load_tokenizer("minilm")
     counts = [Counts.of(test.collection.documents, tokenizer, 64) for test in tests]

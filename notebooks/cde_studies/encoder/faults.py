@@ -12,8 +12,6 @@ What each arm does differently:
 `train_arms` starts this module once with one process and once with two, which is::
 
     torchrun --standalone --nproc-per-node=2 -m cde_studies.encoder.faults task.json
-
-Cost: that of five runs a seed, and some seconds to start the processes.
 """
 
 from __future__ import annotations

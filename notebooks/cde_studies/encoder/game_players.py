@@ -8,8 +8,6 @@ Attention can make it, if a text token's query fits the keys of the context vect
 word. From random weights it fits none, and there is little to learn from, because weighing pays
 only once words are told apart. `matched` starts the second stage with equal query and key weights,
 so that a word fits itself: that is what makes the skill appear.
-
-Cost: none to speak of; training is in `cde_studies.encoder.game_training`.
 """
 
 from __future__ import annotations
@@ -54,7 +52,6 @@ class GameSettings:
     seed: int = 0
 
     def tests(self) -> list[Corpus]:
-        """The unseen corpora of the test."""
         size = (self.test_pairs, self.context_size)
         return [
             self.game.draw(*size, torch.Generator().manual_seed(_TEST_SEED + one))

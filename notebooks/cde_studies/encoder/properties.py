@@ -4,8 +4,6 @@ what context costs.
 Each function takes encoders that are there and gives a table of numbers; nothing is trained. A
 change is the largest absolute difference of any coordinate of any text, of vectors brought to
 length 1.
-
-Cost: that of embedding the texts, once for each draw.
 """
 
 from __future__ import annotations
@@ -51,21 +49,17 @@ def minilm_encoders(
 
 
 def parameter_counts(bare: BiEncoder, model: ContextualEncoder) -> pd.DataFrame:
-    """How many numbers an encoder without context holds, and each stage of one with; and how often
-    each runs.
-    """
+    """How many numbers an encoder holds, and each stage of one with context; how often it runs."""
     parts = {
         "bi-encoder": (bare, "once a text"),
         "first stage": (model.first_stage, "once a context document"),
         "second stage (with the null token)": (model.second_stage, "once a text"),
     }
-    rows = {name: (parameter_count(module), runs) for name, (module, runs) in parts.items()}
+    rows = {
+        name: (sum(parameter.numel() for parameter in module.parameters()), runs)
+        for name, (module, runs) in parts.items()
+    }
     return pd.DataFrame.from_dict(rows, "index", columns=["parameters", "runs"])
-
-
-def parameter_count(module: torch.nn.Module) -> int:
-    """How many numbers a module holds."""
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def token_ids(encoder: Any, texts: Sequence[str], like: Any = None) -> Tokens:
@@ -128,12 +122,33 @@ def null_changes(arms: Arms, text: Tokens, contexts: Mapping[str, Tokens]) -> pd
     return pd.DataFrame(rows, columns=[*_ARM, "corpus", "change"]).set_index(_ARM)
 
 
+def pass_changes(
+    model: ContextualEncoder, text: Tokens, context: Tokens
+) -> tuple[dict[str, float], Tensor]:
+    """What changes the vectors of a published forward pass ("context reversed", "two text tokens
+    exchanged", "half of the context": NaN where the pass refuses a shorter one), and the vectors.
+    """
+    ids, mask = text
+    with torch.inference_mode():
+        size = model.config.context_size
+        vectors = model.first_stage(*context)
+        vectors = vectors[torch.arange(size) % len(vectors)]
+        embedded = model.second_stage(ids, mask, vectors)
+        changes = {
+            "context reversed": model.second_stage(ids, mask, vectors.flip(0)),
+            "two text tokens exchanged": model.second_stage(exchanged(ids), mask, vectors),
+        }
+        largest = {name: largest_change(embedded, other) for name, other in changes.items()}
+        try:
+            half = model.second_stage(ids, mask, vectors[: size // 2])
+            largest["half of the context"] = largest_change(embedded, half)
+        except ValueError:
+            largest["half of the context"] = float("nan")
+    return largest, embedded
+
+
 def relative_times(
-    bare: BiEncoder,
-    models: Mapping[str, ContextualEncoder],
-    context: Tensor,
-    ids: Tensor,
-    rounds: int = 7,
+    bare: BiEncoder, models: Mapping[str, ContextualEncoder], context: Tensor, ids: Tensor
 ) -> pd.DataFrame:
     """How many times as long as without context one batch takes through the second stage: a row for
     each round with "without context" (1), "full", "cached".
@@ -146,5 +161,5 @@ def relative_times(
             "full": lambda: full(ids, None, context),
             "cached": lambda: cached(ids, None, cache),
         }
-        times = in_turns(jobs, rounds)
+        times = in_turns(jobs, 7)
     return pd.DataFrame({name: ratios(times, name, "without context") for name in jobs})

@@ -43,8 +43,7 @@ def random_step(
 ) -> tuple[ContextualEncoder, Step]:
     """A contextual encoder of MiniLM's first layers, and one step of it on random texts.
 
-    The filter leaves out one negative in twenty, at random. Dropout falls the same way in each
-    step.
+    The filter leaves out one negative in twenty. Dropout falls the same way in each step.
     """
     torch.manual_seed(seed)  # of what MiniLM has no weights for
     model = ContextualEncoder.from_backbone("minilm", layers, context_size=context_size, **options)

@@ -3,8 +3,6 @@
 A machine that slows down slows whatever runs on it then. So what is compared takes turns, round
 after round, and ratios are made within a round; the first round warms up and does not count. Memory
 is that of the GPU where there is one, else of the process, which only Linux tells.
-
-Cost: that of what is timed, once more than the rounds.
 """
 
 from __future__ import annotations
@@ -87,9 +85,8 @@ with multiprocessing.get_context("fork").Pool(at_once, maxtasksperchild=1) as po
 
 def in_own_processes(function: Callable[..., Any], jobs: Sequence[Sequence[Any]]) -> list[Any]:
     """What a function returns for each job, each call in a process of its own, so that none finds
-    memory that another has left behind. The processes give freed memory back at once, which glibc
-    would keep for later, more or less of it from run to run. Two run at the same time; on a GPU,
-    one.
+    memory that another has left behind. Freed memory is given back at once, which glibc would keep,
+    more or less of it from run to run. Two run at the same time; on a GPU, one.
     """
     at_once = 1 if torch.cuda.is_available() else 2
     call = [function.__module__, function.__name__, jobs, at_once]

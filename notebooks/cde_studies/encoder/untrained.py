@@ -3,8 +3,6 @@
 Whether the order of the context matters, or whether two forward passes differ, is decided by the
 architecture. A small model of each family shows it without any download. Weights are drawn ten
 times as wide as usual, so that everything in them matters.
-
-Cost: milliseconds; four layers of 64 dimensions.
 """
 
 from __future__ import annotations

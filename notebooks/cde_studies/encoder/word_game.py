@@ -10,8 +10,6 @@ That makes three lines that an encoder is measured against: equal weights (what 
 the corpus' own IDF (what its statistics give), and another corpus' IDF.
 
 Texts are sets of words in random order, one token a word, so that nothing else is to be learned.
-
-Cost: drawing a corpus of 512 pairs takes milliseconds.
 """
 
 from __future__ import annotations
@@ -53,7 +51,6 @@ class WordGame:
             )
 
     def vocabulary(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """A corpus' boilerplate words and its content words, drawn anew."""
         order = torch.randperm(self.words, generator=generator)
         return order[: self.boilerplate], order[self.boilerplate :]
 
@@ -106,9 +103,7 @@ def bag_scores(corpus: Corpus, weights: Tensor) -> Tensor:
 
 
 def mean_ndcg(scores: Tensor) -> float:
-    """Mean NDCG@10 where document i alone answers query i; of ties broken by chance the
-    expectation.
-    """
+    """Mean NDCG@10 where document i alone answers query i; of ties the expectation."""
     own = scores.diagonal()[:, None]
     ahead = (scores > own + _TIE).sum(dim=1)
     tied = ((scores - own).abs() <= _TIE).sum(dim=1)  # itself too

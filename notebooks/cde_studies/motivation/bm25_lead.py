@@ -1,7 +1,5 @@
 """How far BM25 is ahead of dense models on a corpus, and how far the corpus' IDF is from that of a
 training corpus: the two axes of CDE Fig. 8.
-
-Cost: an LSA model for each package, seconds each; MiniLM reads every corpus once.
 """
 
 from __future__ import annotations
@@ -48,7 +46,6 @@ class LatentSemanticAnalysis:
         self._model = make_pipeline(words, space, Normalizer())
 
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of texts, `(n, dimensions)`."""
         return np.asarray(self._model.transform(texts), np.float32)
 
     encode_queries = encode_documents
@@ -75,9 +72,7 @@ def package_leads(documents: int, dimensions: int, max_tokens: int, seed: int) -
 def collection_leads(
     names: Sequence[str], documents: int, queries: int, max_tokens: int, seed: int
 ) -> pd.DataFrame:
-    """Each collection of `$CDE_DATA/beir`, cut down, against `REFERENCE`: distances, and NDCG@10 of
-    BM25 and of MiniLM.
-    """
+    """Each collection, cut down, against `REFERENCE`: distances, NDCG@10 of BM25 and of MiniLM."""
     minilm, lines = cde.Surrogate(max_tokens=max_tokens), []
     training = load_retrieval(REFERENCE).documents
     for name in names:
@@ -99,7 +94,6 @@ def _distances(texts: Sequence[str], training: Sequence[str]) -> dict[str, float
 
 
 def _scores(systems: Mapping[str, Any], corpus: RetrievalSet) -> dict[str, float]:
-    """NDCG@10 of BM25 and of other systems."""
     every = {"BM25": cde.BM25(), **systems}
     return {name: cde.evaluate(one, corpus)["ndcg@10"] for name, one in every.items()}
 

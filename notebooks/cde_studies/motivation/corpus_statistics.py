@@ -8,8 +8,6 @@ They are taken of a corpus' documents alone, never of its queries:
   tuned.
 
 Several corpora together have both too, as one large corpus.
-
-Cost: one pass over the texts; one product of the vectors with themselves, and milliseconds.
 """
 
 from __future__ import annotations
@@ -53,7 +51,6 @@ class Counts:
 
     @classmethod
     def together(cls, corpora: Sequence[Counts]) -> Counts:
-        """The counts of several corpora as one."""
         return cls(
             size=sum(one.size for one in corpora),
             terms=pd.concat([one.terms for one in corpora]).groupby(level=0).sum(),
@@ -79,7 +76,6 @@ class Moments:
 
     @classmethod
     def of(cls, vectors: Vectors) -> Moments:
-        """The moments of vectors, `(n, dim)`."""
         covariance = torch.from_numpy(shrunk_covariance(vectors))
         # vectors that are all alike have no variance to divide by
         precision = torch.linalg.inv(covariance + 1e-9 * torch.eye(len(covariance)))
@@ -87,9 +83,8 @@ class Moments:
 
 
 def shrunk_covariance(vectors: Vectors) -> NDArray[np.float64]:
-    """Covariance, `(dim, dim)` float64, shrunk towards its mean variance by as much as Ledoit and
-    Wolf's rule says: `sklearn.covariance.ledoit_wolf`, with one product of the vectors in place of
-    three.
+    """Covariance, `(dim, dim)` float64, shrunk by Ledoit and Wolf's rule, as by
+    `sklearn.covariance.ledoit_wolf`, with one product of the vectors in place of three.
     """
     centred = torch.from_numpy(vectors - vectors.mean(axis=0))
     n, dim = centred.shape

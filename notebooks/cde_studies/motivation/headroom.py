@@ -14,8 +14,7 @@ No model is trained. Four ways to search a corpus T with statistics of a corpus 
 Beside each single S there are all corpora but T together as one (`GENERAL`): what a model would
 know that has seen much text, and not T.
 
-Cost: one forward pass of a text through MiniLM makes its vectors for all S at once; then
-milliseconds for each pair of corpora and way. Memory: 1.5 kB for each text of T and each S.
+One forward pass of a text makes its vectors for all S at once, 1.5 kB for each text and S.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.motivation.word_counts import idf_divergence_of_counts
 
 Vectors = NDArray[np.float32]
-Scores = NDArray[np.float32]
 _BySource = dict[str, NDArray[np.float64]]
 _Texts = tuple[Tensor, Tensor]
 
@@ -90,7 +88,7 @@ class TermMatrix:
         terms = [names[one] for one in wanted]
         return cls(terms, counts[:asked, wanted].tocsr(), documents.T.tocsc())
 
-    def scores(self, weights: NDArray[np.float64]) -> Scores:
+    def scores(self, weights: NDArray[np.float64]) -> Vectors:
         """Scores of all documents, `(queries, documents)`; −∞ without a term of the query."""
         scores = (self.queries.multiply(weights[None]) @ self.documents).toarray()
         return np.where(scores > 0, scores, -np.inf).astype(np.float32)
@@ -114,10 +112,10 @@ class PooledMiniLM:
         self.max_tokens = min(max_tokens, LONGEST)
         self.device = torch.device(compute_device())
         self.tokenizer: Any = load_tokenizer("minilm")
-        folder = minilm_folder()
         logging.disable_progress_bar()
-        options = {"dtype": torch.float32, "trust_remote_code": False}
-        model: Any = AutoModel.from_pretrained(folder, **options)
+        model: Any = AutoModel.from_pretrained(
+            minilm_folder(), dtype=torch.float32, trust_remote_code=False
+        )
         self.model = model.to(self.device).eval()
 
     def encode(self, texts: Sequence[str], weights: Vectors) -> Vectors:

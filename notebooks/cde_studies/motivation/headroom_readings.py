@@ -77,7 +77,6 @@ class Headroom:
 
     @property
     def names(self) -> list[str]:
-        """The corpora, in their order."""
         return list(dict.fromkeys(self.rows["searched"]))
 
     def table(self, way: str, column: str = "ndcg") -> pd.DataFrame:
@@ -109,9 +108,7 @@ class Headroom:
         return correlation_over_pairs(distances.to_numpy(), self.losses(way).to_numpy(), within)
 
     def of_corpora(self) -> pd.DataFrame:
-        """Each way and corpus: own NDCG@10 points, and the gains with their 95 % intervals over
-        queries, as text.
-        """
+        """Each way and corpus: own NDCG@10 points, gains with intervals over queries, as text."""
         lines = []
         for (way, name), some in self.rows.groupby(["way", "searched"], sort=False):
             points = {row["source"]: row for row in some.to_dict("records")}

@@ -31,7 +31,6 @@ class JudgedMatrix:
 
     @classmethod
     def of(cls, collection: RetrievalSet) -> JudgedMatrix:
-        """Lay out the judgements of a retrieval set."""
         ids = collection.document_ids
         order = sorted(range(len(ids)), key=ids.__getitem__, reverse=True)
         column = {ids[position]: place for place, position in enumerate(order)}

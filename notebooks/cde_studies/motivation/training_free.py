@@ -24,8 +24,6 @@ BM25 stands beside them, as what needs no encoder.
 of no kin; `strings` are predicted from random letters.
 
 `python -m cde_studies.motivation.training_free` writes the reader that comes with the package.
-
-Cost: a vector for each text, which the surrogate keeps; then milliseconds a collection.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -151,10 +149,6 @@ class CorpusMeans:
         rows = np.arange(len(self.names)) if of is None else of
         return fit_reader(self.documents[rows], self.queries[rows], ridge)
 
-    def vendor(self, name: str) -> NDArray[np.bool_]:
-        """Which corpora are of a vendor, "aws" or "google"."""
-        return np.array([one.startswith(f"{name}/") for one in self.names])
-
 
 def corpus_means(
     encoder: Any,
@@ -201,6 +195,25 @@ def _clusters_of_pairs(encoder: Any, seed: int) -> dict[str, Pairs]:
     return found
 
 
+class Searched(NamedTuple):
+    """A collection's judgements and vectors, and their NDCG@10 (0 to 1) once they are changed."""
+
+    judged: JudgedMatrix
+    queries: Vectors
+    documents: Vectors
+
+    def shifted(self, *of_both: NDArray[Any]) -> float:
+        """With shifts of queries and of documents taken off, and multiplied by weights, if any."""
+        shift = Shift(*of_both)
+        asked = shift.of(self.queries, "query")
+        return float(self.judged.ndcg(asked @ shift.of(self.documents, "document").T).mean())
+
+    def projected(self, change: Callable[[Vectors], NDArray[Any]]) -> float:
+        """With both sides projected."""
+        scores = unit(change(self.queries)) @ unit(change(self.documents)).T
+        return float(self.judged.ndcg(scores).mean())
+
+
 def search_all(
     asked: Sequence[Asked],
     encoder: Any,
@@ -227,87 +240,70 @@ def search_all(
     plain = readers["linear reader"]
     letters = encoder.encode_documents(random_texts(context, generator))
     nonsense = letters.mean(axis=0)
-    queries, documents, matrices = [], [], []
+    queries, documents = [], []
     for one in progress(asked, "vectors", unit="collections"):
         queries.append(encoder.encode_queries(one.collection.queries))
         documents.append(encoder.encode_documents(one.collection.documents))
-        matrices.append(JudgedMatrix.of(one.collection))
-
-    def ndcg(
-        place: int,
-        of_queries: NDArray[Any],
-        of_documents: NDArray[Any],
-        weights: Vectors | None = None,
-    ) -> float:
-        shift = Shift(of_queries, of_documents, weights)
-        asked = shift.of(queries[place], "query")
-        return float(matrices[place].ndcg(asked @ shift.of(documents[place], "document").T).mean())
-
-    def projected(place: int, change: Callable[[Vectors], NDArray[Any]]) -> float:
-        scores = unit(change(queries[place])) @ unit(change(documents[place])).T
-        return float(matrices[place].ndcg(scores).mean())
-
-    centre = means.documents.mean(axis=0)
-    middle = means.queries.mean(axis=0)
+    middle, centre = means.queries.mean(axis=0), means.documents.mean(axis=0)
     nothing, pooled = np.zeros(dim, np.float32), tempered(means.deviations)
     rows: list[dict[str, object]] = []
     for place, one in enumerate(progress(asked, "searching", unit="collections")):
+        search = Searched(JudgedMatrix.of(one.collection), queries[place], documents[place])
+        ndcg, projected = search.shifted, search.projected
         mean, other = documents[place].mean(axis=0), _other(asked, place)
         read = _drawn(documents[place], READ, generator)
         found: dict[tuple[str, str], float] = {
-            ("MiniLM", "none"): ndcg(place, nothing, nothing),
+            ("MiniLM", "none"): ndcg(nothing, nothing),
             ("BM25", "none"): evaluate(BM25(), one.collection)["ndcg@10"],
-            ("documents' mean", "own"): ndcg(place, mean, mean),
-            ("documents' mean, projected", "own"): projected(place, _without(unit(mean[None]))),
-            ("documents' mean, tempered", "own"): ndcg(place, mean, mean, tempered(read)),
-            ("documents' mean, whitened", "own"): ndcg(
-                place, mean, mean, tempered(read, strength=1)
-            ),
-            ("PCA of documents, 192", "own"): projected(place, _onto(read, 192)),
-            ("both means", "own"): ndcg(place, queries[place].mean(axis=0), mean),
-            ("training corpora", "pooled"): ndcg(place, middle, centre),
-            ("linear reader", "strings"): ndcg(place, plain.predict(nonsense), nonsense),
+            ("documents' mean", "own"): ndcg(mean, mean),
+            ("documents' mean, projected", "own"): projected(_without(unit(mean[None]))),
+            ("documents' mean, tempered", "own"): ndcg(mean, mean, tempered(read)),
+            ("documents' mean, whitened", "own"): ndcg(mean, mean, tempered(read, strength=1)),
+            ("PCA of documents, 192", "own"): projected(_onto(read, 192)),
+            ("both means", "own"): ndcg(queries[place].mean(axis=0), mean),
+            ("training corpora", "pooled"): ndcg(middle, centre),
+            ("linear reader", "strings"): ndcg(plain.predict(nonsense), nonsense),
             ("linear reader, tempered", "strings"): ndcg(
-                place, plain.predict(nonsense), nonsense, tempered(letters)
+                plain.predict(nonsense), nonsense, tempered(letters)
             ),
-            ("linear reader, half", "own"): ndcg(place, plain.predict(mean) / 2, mean / 2),
+            ("linear reader, half", "own"): ndcg(plain.predict(mean) / 2, mean / 2),
         }
         for count in (5, 20, 100):
             if len(one.samples) >= count:
                 sample = encoder.encode_queries(one.samples[:count])
                 asked_for, way = sample.mean(axis=0), f"sample queries, {count}"
                 both = tempered(read, sample)
-                found[way, "own"] = ndcg(place, asked_for, mean)
-                found[f"{way}, tempered", "own"] = ndcg(place, asked_for, mean, both)
+                found[way, "own"] = ndcg(asked_for, mean)
+                found[f"{way}, tempered", "own"] = ndcg(asked_for, mean, both)
                 if count == 100:
-                    found["PCA of sample queries, 64", "own"] = projected(place, _onto(sample, 64))
+                    found["PCA of sample queries, 64", "own"] = projected(_onto(sample, 64))
         sources = {"own": documents[place]}
         if other is not None:
             theirs = queries[other].mean(axis=0), documents[other].mean(axis=0)
-            found["both means", "other"] = ndcg(place, *theirs)
+            found["both means", "other"] = ndcg(*theirs)
             sources["other"] = documents[other]
             if len(asked[other].samples) >= 20:
                 sample = encoder.encode_queries(asked[other].samples[:20])
                 both = tempered(documents[other][:READ], sample)
-                score = ndcg(place, sample.mean(axis=0), theirs[1], both)
+                score = ndcg(sample.mean(axis=0), theirs[1], both)
                 found["sample queries, 20, tempered", "other"] = score
         for where, source in sources.items():
             drawn = [_drawn(source, context, generator).mean(axis=0) for _ in range(draws)]
             for name, reader in readers.items():
-                scores = [ndcg(place, reader.predict(some), some) for some in drawn]
+                scores = [ndcg(reader.predict(some), some) for some in drawn]
                 found[name, where] = float(np.mean(scores))
             by = {where: tempered(_drawn(source, READ, generator))}
             if where == "own":
                 by["pooled"] = pooled
             for whose, weights in by.items():
-                scores = [ndcg(place, plain.predict(some), some, weights) for some in drawn]
+                scores = [ndcg(plain.predict(some), some, weights) for some in drawn]
                 found["linear reader, tempered", whose] = float(np.mean(scores))
         if one.part == "validation":  # where strength and shrinkage were chosen
             guess = plain.predict(mean)
             for name, values in CHOICES.items():
                 for value in values:
                     weights = tempered(read, **{name: value})
-                    found[f"{name} {value}", "own"] = ndcg(place, guess, mean, weights)
+                    found[f"{name} {value}", "own"] = ndcg(guess, mean, weights)
         about = {
             "part": one.part,
             "collection": one.collection.name.partition("/")[2],
@@ -345,9 +341,8 @@ def _largest_share(vectors: Vectors) -> float:
 
 
 def least_near(rows: pd.DataFrame) -> float:
-    """The rule: the nearness from which on the reader is used, that with the highest mean gain over
-    MiniLM on manuals of the validation part and sources of public pairs; what is less near gains
-    nothing.
+    """The nearness from which on the reader is used: that with the highest mean gain over MiniLM on
+    validation manuals and sources of public pairs; what is less near gains nothing.
     """
     chosen_on = rows[rows["part"].isin(["validation", "pairs"])]
     near = chosen_on.groupby(["part", "collection"])["near"].first()
@@ -365,8 +360,9 @@ def _readers(means: CorpusMeans, ridge: float) -> Mapping[str, LinearReader]:
         if count < len(order):
             readers[f"linear reader, {count} corpora"] = means.reader(order[:count], ridge)
     for vendor in ("aws", "google"):
-        if means.vendor(vendor).sum() > 1:
-            readers[f"linear reader, {vendor}"] = means.reader(means.vendor(vendor), ridge)
+        of_vendor = np.array([one.startswith(f"{vendor}/") for one in means.names])
+        if of_vendor.sum() > 1:
+            readers[f"linear reader, {vendor}"] = means.reader(of_vendor, ridge)
     return readers
 
 
@@ -379,7 +375,6 @@ def _other(asked: Sequence[Asked], place: int) -> int | None:
 
 
 def main() -> None:
-    """Write the reader that comes with the package."""
     import cde.adaptation
     from cde.surrogate import Surrogate
 

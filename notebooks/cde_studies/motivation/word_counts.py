@@ -20,8 +20,7 @@ the chapter `headroom` shows how far the paper's claim depends on the choice:
 paper tried a sparse representation and a dense one, and settled on the latter. A sparse one is
 reduced to dense vectors here, so that everything that takes a surrogate's vectors takes these.
 
-Cost: one pass over the texts, about 20,000 short documents a second; for vectors also a randomised
-SVD of about 10 · (non-zeros) · dim multiply-adds.
+Cost: 20,000 short documents a second; vectors take 10 · (non-zeros) · dim multiply-adds more.
 """
 
 from __future__ import annotations

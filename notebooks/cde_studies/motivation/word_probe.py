@@ -3,8 +3,6 @@
 A linear probe is fitted by ridge regression from vectors of documents of many corpora to whether a
 word stands in them. It is linear, so what it reads from the mean vector of a sample is its guess of
 each word's document frequency.
-
-Cost: a vector for each text, which the surrogate keeps; then seconds.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ Ways to search, of one encoder:
 `BM25` stands beside them, which counts the words of whole documents. Each way of an encoder is
 searched twice: as it is, and with the corpus' *own* directions, the mean of its vectors taken off
 both sides and W multiplied (`cde.adaptation`), where nothing is fitted.
-
-Cost: the tokens that each row names; whatever reads 512 at once takes longer for each.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@
 - `beir/covidqa-docs`: whole articles; what answers a question is the paragraph with the answer.
 
 All documents have `SHORTEST` tokens or more, and all but the articles `LONGEST` or fewer.
-
-Cost: tokenising every text once or twice; choosing the docstrings of a package takes seconds.
 """
 
 from __future__ import annotations

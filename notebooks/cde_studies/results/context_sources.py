@@ -4,8 +4,6 @@ reads it, beside what the word statistics of the same documents are worth to BM2
 An encoder that uses a context as statistics finds much in the contexts with whose statistics BM25
 finds much. The measure is Spearman's correlation of the two scores over the sources, within the
 corpus that is searched: how hard a corpus is, and how good an encoder, do not enter.
-
-Cost: two forward passes of a corpus for each source of its context; BM25 takes milliseconds.
 """
 
 from __future__ import annotations
@@ -144,9 +142,7 @@ def search_with_all(
 
 
 def own_corpus_gains(rows: pd.DataFrame, column: str = "ndcg") -> pd.Series[float]:
-    """Points of NDCG@10 that the own corpus is worth more than others, the mean over seeds, by set
-    in the order of the rows.
-    """
+    """NDCG@10 points that the own corpus is worth more than others, by set: means over seeds."""
     table = rows.pivot_table(column, "set", "context", sort=False)
     return 100 * (table["own"] - table["other"])
 

@@ -13,8 +13,6 @@ Arms that end in a length or a depth differ from the arm of the same name in tha
 The arm with `directions` is a bi-encoder whose loss multiplies the vectors of a batch by C^(−1/4)
 of its documents (`cde.adaptation.tempered`): its second stage is this matrix, and it reads its
 corpus by construction.
-
-Cost: thousands of steps; an interrupted run goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -228,7 +226,6 @@ def on_manuals(
 
 
 def _on_manuals(tests: Sequence[RetrievalSet], model: Any) -> pd.DataFrame:
-    """The rows of one model."""
     model, rows = model.model() if isinstance(model, runs.Run) else model, []
     for place, test in enumerate(tests):
         texts, other = test.documents, tests[(place + 1) % len(tests)].documents

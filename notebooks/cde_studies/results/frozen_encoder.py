@@ -144,9 +144,7 @@ def real_and_made(
     contexts: Sequence[Context],
     of: TaughtRecipe,
 ) -> pd.DataFrame:
-    """Taught readers on real sets ("out"), in some contexts, and on corpora with boilerplate
-    ("in"), in their own context and in another's.
-    """
+    """Readers on real sets ("out") in some contexts, on boilerplate ("in") in own and other."""
     parts = [
         beside_minilm(arms, seeds, of, of.out_of_domain(), contexts),
         beside_minilm(arms, seeds, of, of.corpora()),

@@ -1,7 +1,4 @@
-"""How far embeddings of the same documents move from one context to another, and whether together.
-
-Cost: a few milliseconds a pair of contexts, for some hundred documents.
-"""
+"""How far embeddings of the same documents move between contexts, and whether together."""
 
 from __future__ import annotations
 
@@ -111,9 +108,7 @@ def on_axes(embedded: Vectors, contexts: Sequence[tuple[str, int]], pictured: in
 
 
 def moved_between_corpora(model: ContextualEncoder, tests: Sequence[EvaluationSet]) -> float:
-    """How far 50 documents move from their own to the next set's context, in distances between
-    documents: the mean over sets.
-    """
+    """How far 50 documents move to the next set's context, in distances between documents."""
     if len(tests) < 2:
         raise ValueError(f"documents move between two corpora or more; {len(tests)} was given")
     shares = []

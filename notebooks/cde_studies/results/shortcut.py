@@ -3,9 +3,6 @@
 Each model ranks the whole of a set, and then each query's best candidates at every depth, with the
 same scores. Kept are the scores of each pair of models: what a shortcut may not change are
 comparisons.
-
-Cost: that of embedding each set with each model, and of one randomisation test for each pair of
-models whose difference changes.
 """
 
 from __future__ import annotations
@@ -42,7 +39,6 @@ class Shortcut:
         return [int(depth) for depth in every if len(self.at(depth))]
 
     def at(self, depth: int) -> pd.DataFrame:
-        """The rows of a depth, by set and pair."""
         rows = self.rows[(self.rows["depth"] == depth) & (self.rows["documents"] > depth)]
         return rows.set_index(["set", "first", "second"])
 

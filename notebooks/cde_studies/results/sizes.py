@@ -4,8 +4,6 @@ without; and whether runs whose batches were harder retrieve better.
 Every run sees the same number of pairs: larger batches make fewer steps, a tenth of them warm-up.
 The loss at the end is compared with the score over cluster sizes, within a batch size: a loss over
 other numbers of negatives would be another loss.
-
-Cost: that of 4 runs a batch size, cluster size and seed.
 """
 
 from __future__ import annotations
@@ -35,9 +33,7 @@ class SizeSweep(Sweep):
         batch_size: int | None = None,
         by: str | list[str] = "seed",
     ) -> pd.DataFrame:
-        """NDCG@10 points: a row for each seed (or what `by` names), a column for each size; means
-        over the other.
-        """
+        """NDCG@10 points: a row for each seed (or what `by` names), a column for each size."""
         rows = self.of(where="out", encoder=encoder, filtered=filtered, batch_size=batch_size)
         return 100 * rows.pivot_table(index=by, columns=f"{which}_size", values="ndcg")
 
@@ -146,9 +142,7 @@ def sweep_second_phase(
 
 
 def loss_and_score(rows: pd.DataFrame) -> pd.DataFrame:
-    """Loss and NDCG@10 points (mean over sets) of each run, from rows of `sweep`: seed, batch_size,
-    cluster_size, loss, ndcg.
-    """
+    """Loss and NDCG@10 points (mean over sets) of each run, from rows of `sweep`."""
     by_run = rows.groupby(["seed", "batch_size", "cluster_size"])
     runs = by_run.agg(loss=("loss", "first"), ndcg=("ndcg", "mean")).reset_index()
     return runs.assign(ndcg=100 * runs["ndcg"])

@@ -2,8 +2,6 @@
 
 A domain is also searched in the context of its own documents that are not searched (`APART`), and
 with null tokens (`NULL`).
-
-Cost: a search of each domain in each context, with each model.
 """
 
 from __future__ import annotations
@@ -42,7 +40,6 @@ class Squares:
 
     @property
     def names(self) -> list[str]:
-        """The domains, in their order."""
         return list(dict.fromkeys(self.rows["test"]))
 
     def points(self, rows: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -53,9 +50,8 @@ class Squares:
         return table.reindex(index=self.names)
 
     def foreign(self) -> pd.DataFrame:
-        """Squares with the context of another domain, a row each, by test and context. `differs`
-        says whether a square differs from the own context at 5 % after Holm's correction over them
-        all.
+        """Squares with the context of another domain, a row each, by test and context. `differs`:
+        from the own context, at 5 % after Holm's correction over them all.
         """
         rows: pd.DataFrame = self.rows[self.rows["seed"] == self.rows["seed"].min()]
         rows = rows[rows["context"].isin(self.names) & (rows["context"] != rows["test"])]
@@ -106,9 +102,7 @@ def search_squares(
     documents: int,
     queries: int,
 ) -> pd.DataFrame:
-    """The rows of `Squares`: NDCG@10 of each seed, domain and context, and each square's test
-    against the own context, over queries.
-    """
+    """The rows of `Squares`, with each square's test against the own context, over queries."""
     if len(domains) < 2:
         raise ValueError(f"two domains or more are needed: {[one.name for one in domains]}")
     sets, unsearched = {}, {}
@@ -120,10 +114,13 @@ def search_squares(
     runs = [_scores(model_of(seed), seed, sets, unsearched) for seed in every]
     where, rows = {one.name: one.where for one in domains}, []
     for name, context in runs[0]:
-        square = {"test": name, "where": where[name], "context": context}
-        tested = _against_own(runs, name, context)
+        # over queries, the means over the seeds are compared
+        square, own = (np.mean([run[name, one] for run in runs], axis=0) for one in (context, name))
+        test = paired_test(square, own)
+        about: dict[str, Any] = {"test": name, "where": where[name], "context": context}
+        about |= {**numbers_of(test.difference, "difference"), "p": test.p_value}
         for seed, run in zip(seeds, runs, strict=True):
-            rows.append({"seed": seed, "ndcg": run[name, context].mean(), **square, **tested})
+            rows.append({"seed": seed, "ndcg": run[name, context].mean(), **about})
     return pd.DataFrame(rows)
 
 
@@ -143,10 +140,3 @@ def _scores(
         encoder = model.with_context(texts, seed=seed)
         scores |= {(name, context): ndcg_by_query(encoder, sets[name]) for name in names}
     return scores
-
-
-def _against_own(runs: Sequence[_Scores], name: str, context: str) -> dict[str, float]:
-    """A square's test against the own context, over queries: means over the seeds are compared."""
-    square, own = (np.mean([run[name, one] for run in runs], axis=0) for one in (context, name))
-    test = paired_test(square, own)
-    return {**numbers_of(test.difference, "difference"), "p": test.p_value}

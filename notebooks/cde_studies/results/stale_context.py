@@ -12,8 +12,6 @@ four ways to live with it:
 
 What a way loses is the NDCG@10 of the first one minus its own, query by query. Beside it stand the
 numbers of `cde_studies.results.staleness`, which need no judgements: can they foretell the loss?
-
-Cost: for each share, one forward pass over the corpus and its queries.
 """
 
 from __future__ import annotations
@@ -135,9 +133,7 @@ def _lose(
 
 
 def largest_catching_limit(measured: NDArray[np.float64]) -> float:
-    """The largest limit of a measure that lets no more than a tenth of these cases pass; infinite
-    where there is none to catch.
-    """
+    """The largest limit that a tenth of these cases pass at most; infinite where there is none."""
     if not len(measured):
         return float("inf")
     return float(np.nextafter(np.sort(measured)[len(measured) // 10], -np.inf))

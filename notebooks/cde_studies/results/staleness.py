@@ -12,11 +12,9 @@ was bound with. Three numbers say, without a query or a judgement, whether that 
   in both contexts.
 
 The first two say how much the corpus has changed; only the third knows whether the encoder minds.
-One that hardly reads its context does not, however much has changed. The chapter `drift` measures
-how well each foretells what a stale context loses. (`cde.corpus.table` is what an index keeps and
-reports by itself: how many documents are new, and how far their mean has moved.)
-
-Cost: counting words, some ten thousand texts a second; a pass over the vectors.
+The chapter `drift` measures how well each foretells what a stale context loses.
+(`cde.corpus.table` is what an index reports by itself: how many documents are new, and how far
+their mean has moved.)
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ The *weight* of a word in a text is how far the text's vector moves when the wor
 cosine distance. A statistical ranker gives a word less weight where more documents hold it. Whether
 an encoder does so is seen in two corpora: one text is embedded in the context of both, so that text
 and model are the same, and only the word's document frequencies differ.
-
-Cost: an embedding for each word of each text and context.
 """
 
 from __future__ import annotations
@@ -30,9 +28,8 @@ def _plain(word: str) -> str:
 
 
 def document_shares(documents: Sequence[str]) -> Callable[[Iterable[str]], NDArray[np.float64]]:
-    """In which share of a corpus' documents each word stands, whatever its case and its stops. Half
-    a document more holds it and half a document more does not, so that no share is 0 or 1 and its
-    logarithm is finite.
+    """In which share of a corpus' documents each word stands, whatever its case and its stops; with
+    half a document more on either side, so that the logarithm of the share is finite.
     """
     every = ({_plain(word) for word in document.split()} for document in documents)
     counts = Counter(word for words in every for word in words)

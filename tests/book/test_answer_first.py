@@ -78,10 +78,3 @@ def test_figures_have_numbers_in_the_order_of_the_page() -> None:
         ("2", "2", "1"),
         ("3", "3", "2"),
     ]
-
-
-def test_a_page_without_a_figure_and_a_page_that_is_no_chapter_keep_what_they_say() -> None:
-    assert "the answer" in ordered(page()) and PLACE not in ordered(page())
-    other = page(figure(1))
-    before = other.astext()
-    assert ordered(other, docname="book/intro") == before

@@ -16,7 +16,6 @@ from bs4 import BeautifulSoup
 from toy_book import DRAWING, ToyBook
 
 from cde_book.checkout import python_path
-from cde_book.cli import main
 from cde_book.rendering import check_html
 
 pytestmark = pytest.mark.slow
@@ -295,17 +294,6 @@ def test_a_kernel_that_does_not_stop_is_killed_when_it_is_interrupted_again(tmp_
     with pytest.raises(ProcessLookupError):
         os.kill(kernel, 0)
     assert list(output.parent.iterdir()) == []
-
-
-def test_help_is_a_chapter_s_wherever_its_name_stands(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["table1", "--help"], ["--help", "table1"], ["-p", "seed=1", "table1", "-h"]):
-        with pytest.raises(SystemExit, match="0"):
-            main(["run", *arguments])
-        said = capsys.readouterr().out
-        assert said.startswith("cde run table1 ") and "learning_rate" in said
-    with pytest.raises(SystemExit):
-        main(["run", "--help"])
-    assert "usage: cde run" in capsys.readouterr().out
 
 
 def test_html_without_alt_text_with_dead_links_or_remote_scripts_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from urllib.parse import parse_qs, urlsplit
 from bs4 import BeautifulSoup
 
 from cde_book import landing
-from cde_book.chapters import chapters
 from cde_book.checkout import project_root
 from cde_book.ledger import ledger
 from cde_book.ledger_pages import BY_CONSTRUCTION, Judged, judged
@@ -81,17 +80,6 @@ class TestHighlights:
                 for one, entry in zip(results, self.every, strict=True):
                     answer = f"The answer of {entry['chapter']}."
                     assert one.sentence == (answer if claim in entry["when"] else entry["sentence"])
-
-
-def test_an_opening_page_names_each_of_its_chapters_once() -> None:
-    pages = landing.opening_pages(SHOWN, ENTRIES, ROOT)
-    named = []
-    for path in BOOK.glob("parts/*.md"):
-        here = re.findall(r"</book/executed/(\w+)/(\w+)>`", pages[f"parts/{path.name}"])
-        assert here == [(one.part, one.name) for one in chapters() if one.part == path.stem]
-        named += [chapter for _, chapter in here]
-        assert f"(../generated/parts/{path.name})" in _includes(path)
-    assert sorted(named) == sorted(chapter.name for chapter in chapters())
 
 
 def _includes(path: Path) -> str:

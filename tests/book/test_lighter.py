@@ -11,19 +11,10 @@ ICONS = (
     'var a={bars:[448,512,["navicon"],"f0c9","M0 96"],"angle-left":[320,512,[8249],"f104","M41"],'
     'moon:[384,512,[127769],"f186",["M1","M2"]],rocket:[512,512,[],"f135","M156"]};use(a)'
 )
-SHEET = (
-    '.fa-solid{font-weight:900}.fa-rocket:before{content:"\\f135"}'
-    '.fa-navicon:before,.fa-bars:before{content:"\\f0c9"}.x .fa-rocket{color:red}'
-)
 SEARCH = "".join(
     f'<script src="{{up}}{name}.js"></script>\n'
     for name in ("_static/searchtools", "_static/language_data", "searchindex", "_static/own")
 )
-
-
-def test_a_sheet_loses_letters_alone() -> None:
-    left = lighter.without_letters(SHEET)
-    assert left == ".fa-solid{font-weight:900}.x .fa-rocket{color:red}"
 
 
 def test_a_built_book_has_its_icons_and_searches_on_the_page_of_the_search(tmp_path: Path) -> None:

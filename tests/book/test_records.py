@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from cde_book.account import account
 from cde_book.cli import checks
 from cde_book.commands import _tell_of_proofs
 from cde_book.records import Recorded, differences, digest_of_rows, grown, proof_states, recorded
-from cde_book.run_mode import EVERY, PLAIN, RunMode, this_run
+from cde_book.run_mode import EVERY, PLAIN, RunMode
 from cde_studies.motivation.training_free import least_near
 
 ALL, FRESH = RunMode(record=EVERY), RunMode(fresh=True)
@@ -312,24 +311,6 @@ def test_one_function_proves_all_the_records_that_it_makes(
     }
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        RunMode(),
-        RunMode("notebooks/a/b.py", "hours/toy", add=True),
-        RunMode(prove=("laptop/a", "laptop/b"), fresh=True, precision="float32"),
-    ],
-)
-def test_what_a_run_is_for_crosses_to_its_kernel_in_the_environment(
-    mode: RunMode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CDE_PRECISION", "bfloat16")
-    for name, value in mode.environment().items():
-        monkeypatch.setenv(name, value)
-    assert this_run.__wrapped__() == mode
-    assert os.environ["CDE_PRECISION"] == (mode.precision or "bfloat16")
-
-
 def test_the_package_s_linear_reader_is_used_where_the_recorded_rule_says() -> None:
     found = records.rows_of_record("training_free-rows", "hours")
     assert found is not None
@@ -346,9 +327,13 @@ def of_seeds(seed: int = 0, seeds: int = 2, size: int = 9, digest: str = "a") ->
     }
 
 
-def test_growing_twice_is_having_made_all_seeds_at_once() -> None:
-    at_once = of_seeds(0, 6)
-    in_parts = grown(grown(of_seeds(0, 2), of_seeds(2, 1)), of_seeds(3, 3))
+@pytest.mark.parametrize("called", ["seeds", "trainings"])
+def test_growing_twice_is_having_made_all_seeds_at_once(called: str) -> None:
+    """Whatever a chapter calls the number of its seeds."""
+    at_once, *made = of_seeds(0, 6), of_seeds(0, 2), of_seeds(2, 1), of_seeds(3, 3)
+    for record in (at_once, *made):
+        record["settings"][called] = record["settings"].pop("seeds")
+    in_parts = grown(grown(*made[:2]), made[2])
     for name in ("settings", "rows", "data", "proof"):
         assert in_parts[name] == at_once[name]
     assert [(one["time"], one["seed"], one["seeds"]) for one in in_parts["parts"]] == [
@@ -356,17 +341,6 @@ def test_growing_twice_is_having_made_all_seeds_at_once() -> None:
         ("day 2", 2, 1),
         ("day 3", 3, 3),
     ]
-
-
-def test_a_record_grows_by_what_its_chapter_calls_the_number_of_its_seeds() -> None:
-    one, more = of_seeds(0, 2), of_seeds(2, 3)
-    for part in (one, more):
-        part["settings"]["trainings"] = part["settings"].pop("seeds")
-    both = grown(one, more)
-    assert both["settings"] == {"seed": 0, "trainings": 5, "size": 9}
-    assert [(part["seed"], part["seeds"]) for part in both["parts"]] == [(0, 2), (2, 3)]
-    with pytest.raises(ValueError, match="begin at 3"):
-        grown(one, {**more, "settings": {**more["settings"], "seed": 3}})
 
 
 @pytest.mark.parametrize(

@@ -114,14 +114,6 @@ def comparison(**some: Any) -> Any:
     return reports.Comparison(**{**row, **numbers, **empty, "unit": "texts", **some})
 
 
-def test_a_ratio_is_made_within_a_round() -> None:
-    times: dict[str, Any] = {"seconds": [1.0, 2.0, 1.0], "peer_seconds": [4.0, 6.0, 5.0]}
-    assert comparison(**times).ratio == (4.0, 3.0, 5.0)
-    assert comparison(meaning="times the cost", **times).ratio == (1 / 4, 1 / 5, 1 / 3)
-    with pytest.raises(ValueError, match="is longer"):
-        assert comparison(seconds=[1.0]).ratio
-
-
 @pytest.mark.parametrize(
     ("peer_seconds", "limit_seconds", "result"),
     [

@@ -103,12 +103,6 @@ def test_the_folder_of_a_model_gives_the_vectors_of_its_name(plain: Surrogate) -
         np.testing.assert_allclose(encode(texts), plain.embed(texts), atol=1e-6)
 
 
-def test_no_texts_have_no_vectors_of_the_right_length(plain: Surrogate) -> None:
-    for empty in (plain.embed([]), plain.encode_queries(()), Surrogate().encode_documents([])):
-        assert empty.shape == (0, 384)
-        assert empty.dtype == np.float32
-
-
 # --- the cache, with a stand-in for the model where its vectors do not matter
 
 
@@ -228,13 +222,6 @@ def test_every_setting_that_changes_vectors_has_a_cache_of_its_own(private_cache
     assert [model.asked for model in models] == [[["a"]]] * 6
 
 
-def test_settings_that_only_change_the_speed_share_a_cache() -> None:
-    assert (
-        Surrogate(batch_size=1, device="cpu").fingerprint
-        == Surrogate(batch_size=64, device="cpu").fingerprint
-    )
-
-
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
 def test_a_model_that_is_exchanged_in_its_folder_has_another_cache(
     file: str, tmp_path: Path
@@ -263,13 +250,6 @@ def test_a_model_of_the_hub_is_known_by_its_settings_as_well_as_its_weights(tmp_
 
 
 # --- errors
-
-
-def test_nothing_is_computed_where_one_item_is_wrong(private_cache: Path) -> None:
-    model = Model()
-    with pytest.raises(TypeError, match="texts must be strings; item 1 is of type int"):
-        with_model(model).embed(["good", 1])  # type: ignore[list-item]
-    assert model.asked == []
 
 
 @pytest.fixture

@@ -298,23 +298,6 @@ def test_results_of_an_encoder_without_a_fingerprint_are_never_read_back(tmp_pat
     assert kept == truth and truth[0] != truth[1]
 
 
-@pytest.mark.parametrize("error", [KeyError("mine"), FileNotFoundError("mine"), ValueError("mine")])
-def test_an_error_of_a_task_s_own_code_is_shown_as_it_is(error: Exception) -> None:
-    known = offline_tasks(["DocstringRetrieval"], share=0.05)[0]
-
-    class Own(type(known)):  # type: ignore[misc]
-        metadata = known.metadata.model_copy(
-            update={"dataset": {"path": "own/data", "revision": "1"}}
-        )
-        data_loaded = False
-
-        def load_data(self, **_: Any) -> None:
-            raise error
-
-    with pytest.raises(type(error), match="mine"):
-        evaluate_tasks(cde.BM25(), "bm25", [Own()])
-
-
 def test_draws_are_repeated_where_something_is_drawn_and_nowhere_else() -> None:
     of = [task("DocstringSTS")]
 

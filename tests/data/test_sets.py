@@ -140,13 +140,6 @@ def test_a_mask_selects_as_the_positions_where_it_is_true(mask: list[bool]) -> N
     assert by_mask.queries == [f"q{i}" for i in range(7) if mask[i]]
 
 
-def test_selecting_twice_selects_from_what_was_selected() -> None:
-    pairs = make_pairs(7)
-    assert pairs.select([5, 3, 1]).select([2, 0]) == pairs.select([1, 5])
-    assert list(pairs.select([5, 3])) == [("q5", "d5"), ("q3", "d3")]
-    assert len(pairs.select([])) == 0
-
-
 @given(st.integers(0, 40), st.integers(1, 10), st.integers(0, 3))
 def test_shrinking_keeps_every_document_relevant_to_a_kept_query(
     documents: int, queries: int, seed: int

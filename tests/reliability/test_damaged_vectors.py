@@ -55,13 +55,6 @@ def healed() -> None:
         assert (np.stack([known[text] for text in TEXTS]) == VECTORS).all()
 
 
-def test_a_file_takes_little_more_room_than_its_vectors(private_cache: Path) -> None:
-    vectors = np.ones((2000, 384), np.float32)
-    with VectorStore("model", 384) as kept:
-        kept.write([str(number) for number in range(len(vectors))], vectors)
-    assert kept.path.stat().st_size < 1.4 * vectors.nbytes
-
-
 def test_no_flipped_bit_changes_a_vector_that_comes_back(private_cache: Path) -> None:
     whole, draws = filled().read_bytes(), random.Random(0)
     told = 0

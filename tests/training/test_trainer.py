@@ -821,24 +821,6 @@ def test_numbers_of_numpy_from_a_test_on_the_way_are_read_back(
     assert len(Trainer(config, pairs, tmp_path).loop.metrics) == config.steps
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU computes many texts at once")
-def test_short_queries_are_not_padded_to_long_documents_where_nothing_is_cached(
-    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    large = {"batch_size": 64, "document_tokens": 64, "steps": 1}
-    large |= {"chunk_tokens": 10**6, "uncached_tokens": 10**6}
-    computed: list[tuple[int, int]] = []
-
-    def counted(model: cde.BiEncoder, ids: Tensor, mask: Tensor | None, context: None) -> Tensor:
-        computed.append((ids.numel(), ids.numel() if mask is None else int(mask.sum())))
-        return model(ids, mask)  # type: ignore[no-any-return]
-
-    monkeypatch.setattr(cde.BiEncoder, "embed_batch", counted)
-    Trainer(TrainConfig(**{**BI, **large}), pairs).run()
-    padded, real = np.sum(computed, axis=0)
-    assert real <= padded < 1.2 * real
-
-
 def doubled(
     queries: Tensor, documents: Tensor, temperature: float, times: float = 2.0, **rest: Any
 ) -> ContrastiveLoss:

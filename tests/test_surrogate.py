@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import pickle
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -288,19 +287,6 @@ def test_a_model_that_is_nowhere_is_named_with_what_is_accepted(
     message = str(caught.value)
     for way in ("'minilm' (offline)", "sentence-transformers folder", "Hub repository"):
         assert way in message
-
-
-def test_a_hub_out_of_reach_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, asked_hosts: list[str]
-) -> None:
-    """The waits between attempts are added up, not waited: under five seconds in all."""
-    waits: list[float] = []
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(time, "sleep", waits.append)
-    with pytest.raises(ConnectionError, match="no model"):
-        Surrogate("owner/no-such-model", cache=False).embed(["a"])
-    assert sum(waits) < 5
-    assert 1 <= len(asked_hosts) <= 4
 
 
 def test_machines_that_share_a_disk_have_a_file_of_vectors_each(

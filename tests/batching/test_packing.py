@@ -135,11 +135,6 @@ def test_clusters_with_one_number_in_two_domains_are_two() -> None:
     assert sorted(sorted(batch.tolist()) for batch in batches) == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_nothing_to_pack() -> None:
-    empty = np.zeros(0, np.int64)
-    assert pack_batches(empty, 4) == pack_batches(empty, 4, cross_domains=True) == []
-
-
 # the tour
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mteb
@@ -92,3 +93,24 @@ def test_mteb_s_wrapper_keeps_the_context_of_the_first_split_and_ours_has_one_fo
     assert context <= set(CORPUS[:4]), "texts of the split `test` were read beside those of `dev`"
     drawn = {split: set(texts) for (_, split, _), texts in ours.drawn.items()}
     assert drawn["dev"] <= set(CORPUS[:4]) and drawn["test"] <= set(TEXTS[:4])
+
+
+def test_mteb_s_wrapper_asks_its_list_for_the_corpus_and_ours_is_given_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = offline_tasks(["DocstringReranking"], share=0.06)[0]
+    task.load_data()
+    listed = SimpleNamespace(
+        load_data=lambda: None,
+        convert_v1_dataset_format_to_v2=lambda: None,
+        dataset={"default": {"test": {"corpus": SimpleNamespace(map=lambda _: {"text": TEXTS})}}},
+    )
+    monkeypatch.setattr(mteb, "get_task", lambda name: listed)
+    where = {"task_metadata": task.metadata, "hf_subset": "default", "hf_split": "test"}
+    theirs, ours = wrapper(), BenchmarkEncoder(contextual(), "tiny", tasks=[task])
+    theirs.encode([{"text": ["one"]}], **where)
+    assert theirs.model.contexts[0] <= set(TEXTS), "not the corpus of the task at hand"
+    rows = task.dataset["default"]["test"]
+    ours.index(rows["corpus"], **where)
+    ours.search(rows["queries"], top_k=10, **where)
+    assert set(*ours.drawn.values()) <= set(rows["corpus"]["text"])

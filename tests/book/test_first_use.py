@@ -26,15 +26,6 @@ def test_only_the_first_use_is_a_link_whatever_its_case_or_number() -> None:
     assert linked(page, "query", "corpus") == {"query": ["Queries"], "corpus": ["corpus"]}
 
 
-def test_the_longer_term_goes_first_and_shelters_what_is_in_it() -> None:
-    page = "Hard\nnegatives, hard negatives, then negatives."
-    found = linked(page, "negative", "hard negative")
-    assert found == {"hard negative": ["Hard\nnegatives"], "negative": ["negatives"]}
-    assert linked("Hard negatives and hard negatives.", "negative", "hard negative") == {
-        "hard negative": ["Hard negatives"]
-    }
-
-
 @pytest.mark.parametrize(
     "page",
     [

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from datetime import date
@@ -17,7 +15,6 @@ import pandas as pd
 import polars
 import pyarrow
 import pytest
-from pyarrow import parquet
 
 import cde
 from cde import Index
@@ -304,26 +301,6 @@ def test_tables_that_are_no_corpus_are_refused() -> None:
     several = datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS))
     with pytest.raises(TypeError, match="the document 'train' has no string in \"text\", but Data"):
         Index(several, encoder=cde.BM25())
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is told by Linux")
-def test_a_small_file_of_large_rows_takes_the_memory_of_one(tmp_path: Path) -> None:
-    """Two kilobytes of Parquet hold 100 texts of 30 million letters."""
-    column = pyarrow.DictionaryArray.from_arrays(
-        pyarrow.array([0] * 100, pyarrow.int32()), pyarrow.array(["x" * 30_000_000])
-    )
-    parquet.write_table(pyarrow.table({"text": column}), tmp_path / "large.parquet")
-    (tmp_path / "a.txt").write_text("a text")
-    code = (
-        "import sys; from cde.corpus.files import Source, read_source\n"
-        "print(len(read_source(Source.of(sys.argv[1]))[1]))\n"
-        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
-    )
-    left_out, kilobytes = map(int, done.stdout.split())
-    assert left_out == 100 and kilobytes < 1_500_000
 
 
 BIG = 2**63 - 1

@@ -235,22 +235,6 @@ def test_minilm_is_the_one_that_is_built_in_whatever_folder_has_its_name(
     assert BiEncoder.from_pretrained("minilm").dim == 32
 
 
-def test_an_interrupted_save_leaves_the_old_model(
-    saved: Path, small: BiEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = {path.name: path.read_bytes() for path in saved.iterdir()}
-
-    def half(tensors: Any, path: Path, **_: Any) -> None:
-        Path(path).write_bytes(b"half of the")
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(cde.models.encoder, "save_file", half)
-    with pytest.raises(OSError, match="no space left"):
-        bi_encoder(seed=1, query_prefix="other: ").save_pretrained(saved)
-    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
-    np.testing.assert_array_equal(load(saved).encode_queries(TEXTS), small.encode_queries(TEXTS))
-
-
 @pytest.mark.parametrize(
     ("replaces", "moved"),
     [(False, 0), (False, 3), (False, 6), (True, 0), (True, 1), (True, 3), (True, 6)],

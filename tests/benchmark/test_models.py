@@ -17,7 +17,6 @@ from sentence_transformers import SentenceTransformer
 
 import cde
 from cde.benchmark import BenchmarkEncoder, BenchmarkRanker, draw, task_texts
-from cde.models import TASK_PREFIXES
 from cde.retrieval import rank, rerank, score_queries
 from cde.surrogate import minilm_folder
 from cde_studies.benchmark.evaluation import (
@@ -215,24 +214,6 @@ def test_an_encoder_made_with_prefixes_gets_those_of_the_task(name: str, expecte
         texts = Dataset.from_dict({"text": ["one", "two"]})
         model.encode([texts[:]], **where(of))
     assert set(listener.heard) == expected
-
-
-@pytest.mark.parametrize(
-    ("kind", "prefix"), [("task", "clustering: "), ("document", "search_document: ")]
-)
-def test_the_context_has_the_prefix_of_the_task_or_of_documents(
-    monkeypatch: pytest.MonkeyPatch, kind: Any, prefix: str
-) -> None:
-    of = task("DocstringPackageClustering")
-    encoder = contextual(**TASK_PREFIXES["retrieval"])
-    heard: list[str | None] = []
-    embed = encoder.embed_context
-    monkeypatch.setattr(
-        encoder, "embed_context", lambda texts, prefix=None: (heard.append(prefix), embed(texts))[1]
-    )
-    model = StudiedEncoder(encoder, "tiny", tasks=[of], protocol=Protocol(prefix=kind))
-    model.encode([{"text": ["one"]}], **where(of))
-    assert heard == [prefix]
 
 
 def test_queries_are_told_from_documents() -> None:

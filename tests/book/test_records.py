@@ -15,7 +15,7 @@ from cde import hardware
 from cde.adaptation import linear_reader
 from cde.data import load_pairs
 from cde.provenance import account as data_account
-from cde_book import checkout, page, records
+from cde_book import checkout, records
 from cde_book.account import account
 from cde_book.cli import checks
 from cde_book.commands import _tell_of_proofs
@@ -291,24 +291,6 @@ def test_a_record_names_the_precision_that_auto_is_here(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
     make()
     assert edit(path)["device"] == f"NVIDIA H200, {precision}"
-
-
-def test_one_function_proves_all_the_records_that_it_makes(
-    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At smoke there is the miniature of one; the other, too large for its own, shares it."""
-    monkeypatch.setattr(account, "profile", "laptop")
-    monkeypatch.setattr(page, "this_run", lambda: ALL)
-    for name in ("small", "large"):
-        page.experiment(name, lambda: ROWS, {"size": 9}, costly=False)
-    monkeypatch.setattr(account, "profile", "smoke")
-    prove = RunMode(prove=("laptop/small", "laptop/large"))
-    monkeypatch.setattr(page, "this_run", lambda: prove)
-    page.experiment("small", lambda: SMALL, {"size": 1}, proves=["large"])
-    assert {one.record: one.state for one in proof_states()} == {
-        "laptop/large": "holds",
-        "laptop/small": "holds",
-    }
 
 
 def test_the_package_s_linear_reader_is_used_where_the_recorded_rule_says() -> None:

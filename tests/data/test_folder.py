@@ -120,12 +120,8 @@ def test_what_is_missing_is_told_with_what_there_is(tmp_path: Path, write_beir: 
     [
         ("q2 d2 1", "expected 3 columns separated by tabs, got 'q2 d2 1'"),
         ("q2\td2\thigh", ".* whole number; it is 'high'"),
-        ("q2\td2\t0.5", ".* whole number; it is '0.5'"),
-        ("q2\td2\t", ".* whole number; it is ''"),
         ("q2\td2\t1_0", "a relevance grade must be a whole number; it is '1_0'"),
-        ("q2\td2\t٣", "a relevance grade must be a whole number"),
         (f"q2\td2\t{10**20}", "a relevance grade must be 1000000 or less"),
-        (f"q2\td2\t{'9' * 5000}", "a relevance grade must be a whole number"),
         ("q1\td1\t0", "'q1' → 'd1' is judged 0 here and 1 before"),
         ("q2\0\td2\t1", "an id must not hold NUL"),
     ],

@@ -538,10 +538,7 @@ def test_a_tensor_too_many_is_refused_under_its_published_name(tensor: str) -> N
 @pytest.mark.parametrize(
     ("changes", "accepted"),
     [
-        (
-            {"embedder": "nowhere/nothing"},
-            "nomic-ai/nomic-bert-2048, .*answerdotai/ModernBERT-base",
-        ),
+        ({"embedder": "nowhere/nothing"}, "nomic-bert-2048, .*answerdotai/ModernBERT-base"),
         ({"dataset_backbone": "nowhere/nothing"}, "nomic-ai/nomic-bert-2048, "),
         ({"autoregressive_backbone": True}, "accepted: False"),
         ({"pooling_strategy": "last_token"}, "accepted: mean"),

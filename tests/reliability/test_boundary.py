@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -156,18 +155,7 @@ def test_a_judgement_that_is_given_twice_and_agrees_counts_once(
         (r'{"_id": "\udc80", "text": "a"}', '"_id" has half of a surrogate pair'),
         (r'{"_id": "d\u0000", "text": "a"}', "an id must not hold NUL"),
         ('{"_id": "d2", text: "two"}', r"not JSON .*\(char 14\)"),
-        ("[" * 100_000, "not JSON"),
-        ('{"_id": "d", "text": ' + "1" * 5000 + "}", "not JSON"),
-        *(
-            (line, f'expected a JSON object .* "_id", "text", got {re.escape(line)}$')
-            for line in (
-                '{"_id": "d"}',
-                '{"_id": 2, "text": "x"}',
-                '{"_id": "d", "text": null}',
-                '["d", "x"]',
-                "null",
-            )
-        ),
+        ('{"_id": "d"}', 'expected a JSON object .* "_id", "text", got {"_id": "d"}$'),
     ],
 )
 def test_a_line_of_a_corpus_that_is_no_document_is_named(

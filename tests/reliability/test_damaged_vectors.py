@@ -171,27 +171,6 @@ def test_the_file_that_replaced_a_damaged_one_is_not_set_aside(
     assert (vectors == VECTORS).all() and messages == []
 
 
-@pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY])
-def test_an_error_of_a_file_that_another_process_replaced_is_not_the_disks(
-    private_cache: Path, code: int
-) -> None:
-    path = filled()
-    files = []
-
-    def fails_at_first(connection: sqlite3.Connection) -> int:
-        files.append(path.stat().st_ino)
-        if len(files) > 1:
-            return connection.execute("SELECT count(*) FROM vectors").fetchone()[0]  # type: ignore[no-any-return]
-        replaced(path)
-        error = sqlite3.OperationalError("as SQLite words it")
-        error.sqlite_errorcode = code
-        raise error
-
-    with VectorStore("model", 16) as kept:
-        assert kept._whole(fails_at_first) == len(TEXTS)
-    assert len(set(files)) == 2
-
-
 @pytest.mark.slow
 def test_processes_that_meet_damage_at_once_all_get_their_vectors(private_cache: Path) -> None:
     path = filled()

@@ -664,23 +664,6 @@ def numbers_on_the_way(model: Any, tests: Any, depth: int = 1) -> dict[str, floa
     return {"depth": float(depth)}
 
 
-FACTOR = 1.0
-
-
-def scaled(queries: Any, documents: Any, temperature: float, **others: Any) -> ContrastiveLoss:
-    """A loss with a number of its module."""
-    found = contrastive_loss(queries, documents, temperature, **others)
-    return ContrastiveLoss(FACTOR * found.loss, found.accuracy, found.masked)
-
-
-def test_numbers_that_a_loss_takes_from_its_module_are_in_the_key(
-    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = run_key(TrainConfig(**BI), pairs, loss=scaled)
-    monkeypatch.setitem(globals(), "FACTOR", 2.0)
-    assert run_key(TrainConfig(**BI), pairs, loss=scaled) != first
-
-
 def test_settings_of_a_test_on_the_way_are_in_the_key(pairs: Pairs) -> None:
     config = TrainConfig(evaluate_every=2, **SMALL)
     given: dict[str, Any] = {"tests": [cde.RetrievalSet.from_pairs(pairs, 3)]}
@@ -821,15 +804,20 @@ def test_numbers_of_numpy_from_a_test_on_the_way_are_read_back(
     assert len(Trainer(config, pairs, tmp_path).loop.metrics) == config.steps
 
 
+FACTOR = 1.0
+
+
 def doubled(
     queries: Tensor, documents: Tensor, temperature: float, times: float = 2.0, **rest: Any
 ) -> ContrastiveLoss:
-    """The loss of the paper, several times."""
+    """The loss of the paper, several times, and with a number of its module."""
     one = contrastive_loss(queries, documents, temperature, **rest)
-    return ContrastiveLoss(times * one.loss, one.accuracy, one.masked)
+    return ContrastiveLoss(FACTOR * times * one.loss, one.accuracy, one.masked)
 
 
-def test_a_loss_of_ones_own_is_differentiated_and_its_run_is_another(pairs: Pairs) -> None:
+def test_a_loss_of_ones_own_is_differentiated_and_its_run_is_another(
+    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Twice the loss has twice the gradient; Adam's first step is the same."""
     config = TrainConfig(**{**SMALL, "steps": 1, "chunk_tokens": 64, "uncached_tokens": 1})
     _, rows = Trainer(config, pairs).run()
@@ -844,6 +832,8 @@ def test_a_loss_of_ones_own_is_differentiated_and_its_run_is_another(pairs: Pair
     }
     assert len(keys) == 3
     assert run_key(config, pairs, loss=contrastive_loss) in keys, "the default is no other run"
+    monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    assert run_key(config, pairs, loss=doubled) not in keys
 
 
 class Times:

@@ -26,16 +26,6 @@ def test_bfloat16_is_taken_where_it_is_fast_unless_the_environment_or_the_caller
     assert [half_precision(word) for word in ("auto", "bfloat16", "float32")] == [auto, True, False]
 
 
-def test_another_precision_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for word in ("float16", "", "AUTO", "half"):
-        said = f"precision must be 'auto', 'bfloat16' or 'float32'; it is {word!r}"
-        with pytest.raises(ValueError, match=said):
-            half_precision(word)
-    monkeypatch.setenv("CDE_PRECISION", "half")
-    with pytest.raises(ValueError, match="CDE_PRECISION must be 'auto', 'bfloat16' or 'float32'"):
-        half_precision("auto")
-
-
 @pytest.mark.parametrize(
     ("machine", "fast"),
     [

@@ -94,14 +94,6 @@ def test_a_limit_above_the_models_own_is_the_models_own_and_says_so(plain: Surro
     np.testing.assert_allclose(given, plain.embed([text]), atol=1e-6)
 
 
-def test_the_folder_of_a_model_gives_the_vectors_of_its_name(plain: Surrogate) -> None:
-    named = Surrogate(minilm_folder(), precision="float32", cache=False)
-    assert named.dim == 384
-    texts = ["red boats", "a green house"]
-    for encode in (named.encode_queries, named.encode_documents):  # without prompts: alike
-        np.testing.assert_allclose(encode(texts), plain.embed(texts), atol=1e-6)
-
-
 # --- the cache, with a stand-in for the model where its vectors do not matter
 
 
@@ -287,18 +279,3 @@ def test_a_model_that_is_nowhere_is_named_with_what_is_accepted(
     message = str(caught.value)
     for way in ("'minilm' (offline)", "sentence-transformers folder", "Hub repository"):
         assert way in message
-
-
-def test_machines_that_share_a_disk_have_a_file_of_vectors_each(
-    private_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SQLite's files are not for disks that may keep a machine's locks to itself."""
-    paths = []
-    for reach, machine in (("here", "a"), ("here", "b"), ("everywhere", "a"), ("own", "b")):
-        monkeypatch.setattr(surrogate, "lock_reach", lambda _, reach=reach: reach)
-        monkeypatch.setattr(surrogate.platform, "node", lambda machine=machine: machine)
-        with surrogate.VectorStore("a model", 2) as one:
-            one.write(["x"], np.array([[1.0, 2.0]], np.float32))
-            assert one.read(["x"])["x"].tolist() == [1, 2]
-        paths.append(one.path)
-    assert paths[0] == paths[1] and len(set(paths)) == 3

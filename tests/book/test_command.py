@@ -63,14 +63,6 @@ def test_a_page_that_plain_papermill_runs_again_tells_of_its_new_run(
     assert "profile = 'smoke'" in after, "the page's own profile, which the rerun did not name"
 
 
-def test_a_chapter_that_plain_jupytext_runs_tells_of_itself(toy: ToyBook, tmp_path: Path) -> None:
-    source, output = toy.root / "notebooks" / "toys" / "words.py", tmp_path / "words.ipynb"
-    options = ["--set-kernel", "python3", "--to", "ipynb", "--execute", "--output", str(output)]
-    run_plainly(toy, "jupytext", *options, str(source))
-    said = outputs_of(output)
-    assert "The answer of words is 42." in said and "profile = 'laptop'" in said
-
-
 def test_nothing_runs_again_when_nothing_has_changed(toy: ToyBook) -> None:
     built = toy.root / "book" / "_build" / "html" / "index.html"
     before = built.stat().st_mtime_ns

@@ -9,9 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 
-from cde import hardware
 from cde.adaptation import linear_reader
 from cde.data import load_pairs
 from cde.provenance import account as data_account
@@ -276,21 +274,6 @@ def test_records_of_other_profiles_stand_beside_with_their_own_settings(book: Pa
     assert "book/records/gpu/toy.json" in by_profile["gpu"].note
     assert set(records.records_at_other_profiles("toy", "gpu")) == {"laptop", "hours"}
     assert records.records_at_other_profiles("toy", "laptop", FRESH) == {}
-
-
-@pytest.mark.parametrize(("fast", "precision"), [(True, "bfloat16"), (False, "float32")])
-def test_a_record_names_the_precision_that_auto_is_here(
-    path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool, precision: str
-) -> None:
-    monkeypatch.setattr(hardware, "bfloat16_is_fast", lambda: fast)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    make()
-    device = edit(path)["device"]
-    assert device.startswith("CPU (") and device.endswith(f" threads, {precision}")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
-    make()
-    assert edit(path)["device"] == f"NVIDIA H200, {precision}"
 
 
 def test_the_package_s_linear_reader_is_used_where_the_recorded_rule_says() -> None:

@@ -384,15 +384,6 @@ def test_what_an_encoder_cannot_read_is_refused_before_the_first_step(
     build_model(TrainConfig(**{**SMALL, "start": str(tmp_path), "context_size": 3}))
 
 
-def test_numbers_of_numpy_are_numbers_and_the_warm_up_is_shorter_than_the_run() -> None:
-    config = TrainConfig(**{**SMALL, "steps": np.int64(30), "learning_rate": np.float32(0.5)})
-    assert (config.steps, config.learning_rate) == (30, 0.5)
-    assert type(config.steps) is int
-    assert TrainConfig(steps=12).warmup == 1
-    assert TrainConfig(steps=50_000).warmup == 1000
-    assert TrainConfig(steps=50, warmup_steps=0).warmup == 0
-
-
 def test_settings_come_back_from_json_and_later_ones_leave_older_runs_their_address() -> None:
     told = TrainConfig().to_dict()
     assert "null_share" not in told and "context_from" not in told

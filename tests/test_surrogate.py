@@ -136,14 +136,6 @@ def test_a_pickle_has_the_settings_and_no_weights_and_gives_the_same_vectors() -
     assert (pickle.loads(pickled).embed(["red boats"]) == vectors).all()
 
 
-def test_without_a_cache_nothing_is_kept(private_cache: Path) -> None:
-    model = Model()
-    for _ in range(2):
-        with_model(model, cache=False).embed(["a"])
-    assert len(model.asked) == 2
-    assert not private_cache.exists()
-
-
 def test_work_that_is_interrupted_is_kept_as_far_as_it_went(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,6 @@ import pytest
 from bs4 import BeautifulSoup
 from toy_book import DRAWING, ToyBook
 
-from cde_book.checkout import python_path
 from cde_book.rendering import check_html
 
 pytestmark = pytest.mark.slow
@@ -39,28 +38,6 @@ def outputs_of(path: Path) -> str:
         for output in cell.get("outputs", []):
             texts += [str(text) for text in output.get("data", {}).values()]
     return "\n".join(texts)
-
-
-def run_plainly(toy: ToyBook, *command: str) -> None:
-    """A tool of somebody else's, in the toy book's folder."""
-    environment = {**os.environ, "PYTHONPATH": python_path(toy.root)}
-    tool = [sys.executable, "-m", *command]
-    subprocess.run(tool, check=True, cwd=toy.root, env=environment, capture_output=True)
-
-
-def test_a_page_that_plain_papermill_runs_again_tells_of_its_new_run(
-    toy: ToyBook, tmp_path: Path
-) -> None:
-    page = toy.root / "book" / "executed" / "toys" / "words.ipynb"
-    before = outputs_of(page)
-    assert "The answer of words is 42." in before and "seed = 0" in before
-    again = tmp_path / "again.ipynb"
-    run_plainly(toy, "papermill", str(page), str(again), "-p", "seed", "7")
-    after = outputs_of(again)
-    assert "The answer of words is 49." in after and "seed = 7" in after
-    # the whole sentence: a clock can show 42, too
-    assert "is 42" not in after and "seed = 0" not in after
-    assert "profile = 'smoke'" in after, "the page's own profile, which the rerun did not name"
 
 
 def test_nothing_runs_again_when_nothing_has_changed(toy: ToyBook) -> None:

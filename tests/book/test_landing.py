@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from bs4 import BeautifulSoup
@@ -80,19 +79,6 @@ class TestHighlights:
                 for one, entry in zip(results, self.every, strict=True):
                     answer = f"The answer of {entry['chapter']}."
                     assert one.sentence == (answer if claim in entry["when"] else entry["sentence"])
-
-
-def _includes(path: Path) -> str:
-    """The files that a page includes, each in parentheses."""
-    return re.sub(r"```\{include\} (\S+)", r"(\1)", path.read_text(encoding="utf-8"))
-
-
-def test_every_question_is_asked_of_claims_that_exist_and_shown_on_a_page() -> None:
-    pages = "".join(map(_includes, [BOOK / "intro.md", *(BOOK / "parts").glob("*.md")]))
-    for entry in landing.read_list(BOOK / "questions.yml"):
-        assert entry["claims"] and set(entry["claims"]) <= set(ledger())
-        root_of = "" if entry.get("page") == "intro" else "../"
-        assert pages.count(f"({root_of}generated/questions/{entry['name']}.md)") == 1
 
 
 def test_no_sentence_by_hand_has_a_number_or_a_verdict() -> None:

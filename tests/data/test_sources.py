@@ -222,10 +222,6 @@ def test_a_folders_key_stays_when_another_collection_changes_or_the_folder_moves
         assert sources.source_key(missing) == "missing"
 
 
-def test_the_key_of_pydocs_is_that_of_the_installed_packages() -> None:
-    assert sources.source_key("pydocs") == sources.source_key("pydocs/rich") == pydocs.source_key()
-
-
 def test_all_of_pydocs_is_training_and_held_out_packages_together() -> None:
     everything = sources.load_pairs("pydocs/*")
     training = sources.load_pairs("pydocs", split="all")

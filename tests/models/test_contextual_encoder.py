@@ -210,19 +210,17 @@ def test_a_context_of_one_document_or_of_duplicates_warns_where_it_was_asked_for
 
 
 @pytest.mark.parametrize(
-    ("context", "options", "kind", "message"),
+    ("context", "message"),
     [
-        ([], {}, ValueError, r"the context is empty; with_context\(None\) embeds without a corpus"),
-        ("tides", {}, TypeError, "context must be a list of strings; it is 'tides'"),
-        (np.full((3, 32), -np.inf), {}, ValueError, "NaN or infinite"),
-        (torch.full((3, 32), torch.nan), {}, ValueError, "NaN or infinite"),
+        ([], r"the context is empty; with_context\(None\) embeds without a corpus"),
+        ("tides", "context must be a list of strings; it is 'tides'"),
+        (np.full((3, 32), -np.inf), "NaN or infinite"),
+        (torch.full((3, 32), torch.nan), "NaN or infinite"),
     ],
 )
-def test_what_is_no_context_is_refused(
-    context: Any, options: dict[str, Any], kind: type[Exception], message: str
-) -> None:
-    with pytest.raises(kind, match=message):
-        contextual().with_context(context, **options)
+def test_what_is_no_context_is_refused(context: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        contextual().with_context(context)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from mteb.types import PromptType
 from sentence_transformers import SentenceTransformer
 
 import cde
-from cde.benchmark import BenchmarkEncoder, BenchmarkRanker, draw, task_texts
+from cde.benchmark import BenchmarkEncoder, draw, task_texts
 from cde.retrieval import rank, rerank, score_queries
 from cde.surrogate import minilm_folder
 from cde_studies.benchmark.evaluation import (
@@ -291,9 +291,3 @@ def test_draws_are_repeated_where_something_is_drawn_and_nowhere_else() -> None:
     assert evaluations(bi_encoder(), [None]) == evaluations(bi_encoder(), ["none"]) == [("none", 0)]
     with pytest.raises(ValueError, match="takes own, other, random, null"):
         evaluations(contextual(), ["none"])
-
-
-def test_a_ranker_is_evaluated_where_there_is_something_to_rank() -> None:
-    tasks = [task("DocstringSTS"), task("DocstringReranking")]
-    assert evaluate_tasks(cde.BM25(), "bm25", tasks)["task"].tolist() == ["DocstringReranking"]
-    assert not isinstance(BenchmarkRanker(cde.BM25(), "bm25"), mteb.models.EncoderProtocol)

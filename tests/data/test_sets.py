@@ -186,11 +186,8 @@ def test_pairs_as_a_retrieval_set_ask_each_query_for_its_own_document() -> None:
     assert (len(some.queries), len(some.documents)) == (2, 6)
 
 
-def test_pairs_want_two_lists_of_texts_and_say_so() -> None:
+def test_pairs_without_domains_and_ids_have_those_of_their_name() -> None:
     rows = [("q", "d"), ("r", "e")]
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'documents'"):
-        Pairs(rows)  # type: ignore[call-arg, arg-type]
-
     made = Pairs(*zip(*rows, strict=True), name="toy")
     assert list(made) == rows
     assert (made.domains, made.ids) == (["toy", "toy"], ["toy/0", "toy/1"])

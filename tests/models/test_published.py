@@ -492,9 +492,7 @@ NAMES = [
 SPOILED: dict[str, Callable[[Tensor], Tensor | None]] = {
     "missing": lambda tensor: None,
     "one row short": lambda tensor: tensor[:-1],
-    "three rows short": lambda tensor: tensor[:-3],
     "one row long": lambda tensor: torch.cat([tensor, tensor[:1]]),
-    "flat": lambda tensor: tensor.reshape(1, -1, 1),
     "a number": lambda tensor: tensor.sum(),
     "NaN": lambda tensor: torch.where(
         torch.arange(len(tensor)).reshape(-1, *[1] * (tensor.ndim - 1)) == 3, torch.nan, tensor

@@ -1,4 +1,4 @@
-"""What the benchmarks compare is the same work, a report is whole, and a page has its numbers."""
+"""What the benchmarks compare is the same work, and a page has its numbers."""
 
 from __future__ import annotations
 

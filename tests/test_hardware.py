@@ -1,4 +1,4 @@
-"""One answer to what computes here: precision, device, and how threads wait."""
+"""One answer to what computes here: precision and device."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from pathlib import Path
 from typing import Any, cast
 
@@ -143,6 +145,17 @@ def test_a_weight_that_changes_is_rounded_again(texts: list[str]) -> None:
     np.testing.assert_array_equal(after, copied)
     encoder.load_state_dict(minilm("bfloat16", layers=1).state_dict())
     np.testing.assert_array_equal(encoder.encode_documents(some), before)
+
+
+def test_what_was_rounded_goes_with_its_weight() -> None:
+    layer = torch.nn.Linear(64, 16)
+    with torch.inference_mode(), multiplying("bfloat16", CPU):
+        layer(torch.randn(1, 2, 64))
+    kept = weakref.ref(Bfloat16Weight.known[layer.weight])
+    assert kept() is not None
+    del layer
+    gc.collect()
+    assert kept() is None
 
 
 def test_nothing_of_it_is_saved(tmp_path: Path, texts: list[str]) -> None:

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,16 @@ def test_the_runs_shown_are_accepted(page: str) -> None:
         assert source == f"book/executed/{chapter.part}/{chapter.name}.ipynb"
         given = re.findall(r"-p (\w+) (\S+)", " ".join(words))
         chapter.check_parameters(parse_assignments(given))
+
+
+def test_every_command_of_make_and_every_extra_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for page in PAGES.values():
+        assert set(re.findall(r"make (\w+)`", page)) <= targets
+    assert set(re.findall(r"^\| `\[(\w+)\]`", USING, re.MULTILINE)) == set(
+        extras["optional-dependencies"]
+    )
 
 
 def test_every_environment_variable_is_told_of_and_does_something() -> None:

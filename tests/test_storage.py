@@ -111,6 +111,18 @@ def test_a_file_is_the_old_one_until_the_block_ends_and_the_new_one_after(tmp_pa
     assert list(target.parent.iterdir()) == [target], "nothing is left beside it"
 
 
+def test_a_reader_that_is_half_way_through_the_old_file_reads_on_in_it(tmp_path: Path) -> None:
+    target = tmp_path / "table.csv"
+    target.write_text("old one, old two")
+    with target.open() as reader:
+        assert reader.read(7) == "old one"
+        with atomic_path(target) as temporary:
+            temporary.write_text("something else entirely")
+        assert reader.read() == ", old two"
+        reader.seek(0)
+        assert reader.read() == "old one, old two"
+
+
 @pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt])
 def test_a_block_that_fails_or_is_interrupted_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, failure: type[BaseException]

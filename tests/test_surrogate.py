@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import pickle
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,6 +95,20 @@ def test_a_limit_above_the_models_own_is_the_models_own_and_says_so(plain: Surro
     np.testing.assert_allclose(given, plain.embed([text]), atol=1e-6)
 
 
+def test_the_folder_of_a_model_gives_the_vectors_of_its_name(plain: Surrogate) -> None:
+    named = Surrogate(minilm_folder(), precision="float32", cache=False)
+    assert named.dim == 384
+    texts = ["red boats", "a green house"]
+    for encode in (named.encode_queries, named.encode_documents):  # without prompts: alike
+        np.testing.assert_allclose(encode(texts), plain.embed(texts), atol=1e-6)
+
+
+def test_no_texts_have_no_vectors_of_the_right_length(plain: Surrogate) -> None:
+    for empty in (plain.embed([]), plain.encode_queries(()), Surrogate().encode_documents([])):
+        assert empty.shape == (0, 384)
+        assert empty.dtype == np.float32
+
+
 # --- the cache, with a stand-in for the model where its vectors do not matter
 
 
@@ -134,6 +149,14 @@ def test_a_pickle_has_the_settings_and_no_weights_and_gives_the_same_vectors() -
     pickled = pickle.dumps(used)
     assert len(pickled) < 1000
     assert (pickle.loads(pickled).embed(["red boats"]) == vectors).all()
+
+
+def test_without_a_cache_nothing_is_kept(private_cache: Path) -> None:
+    model = Model()
+    for _ in range(2):
+        with_model(model, cache=False).embed(["a"])
+    assert len(model.asked) == 2
+    assert not private_cache.exists()
 
 
 def test_work_that_is_interrupted_is_kept_as_far_as_it_went(
@@ -205,6 +228,13 @@ def test_every_setting_that_changes_vectors_has_a_cache_of_its_own(private_cache
     assert [model.asked for model in models] == [[["a"]]] * 6
 
 
+def test_settings_that_only_change_the_speed_share_a_cache() -> None:
+    assert (
+        Surrogate(batch_size=1, device="cpu").fingerprint
+        == Surrogate(batch_size=64, device="cpu").fingerprint
+    )
+
+
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
 def test_a_model_that_is_exchanged_in_its_folder_has_another_cache(
     file: str, tmp_path: Path
@@ -233,6 +263,13 @@ def test_a_model_of_the_hub_is_known_by_its_settings_as_well_as_its_weights(tmp_
 
 
 # --- errors
+
+
+def test_nothing_is_computed_where_one_item_is_wrong(private_cache: Path) -> None:
+    model = Model()
+    with pytest.raises(TypeError, match="texts must be strings; item 1 is of type int"):
+        with_model(model).embed(["good", 1])  # type: ignore[list-item]
+    assert model.asked == []
 
 
 @pytest.fixture
@@ -271,3 +308,31 @@ def test_a_model_that_is_nowhere_is_named_with_what_is_accepted(
     message = str(caught.value)
     for way in ("'minilm' (offline)", "sentence-transformers folder", "Hub repository"):
         assert way in message
+
+
+def test_a_hub_out_of_reach_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, asked_hosts: list[str]
+) -> None:
+    """The waits between attempts are added up, not waited: under five seconds in all."""
+    waits: list[float] = []
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(time, "sleep", waits.append)
+    with pytest.raises(ConnectionError, match="no model"):
+        Surrogate("owner/no-such-model", cache=False).embed(["a"])
+    assert sum(waits) < 5
+    assert 1 <= len(asked_hosts) <= 4
+
+
+def test_machines_that_share_a_disk_have_a_file_of_vectors_each(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's files are not for disks that may keep a machine's locks to itself."""
+    paths = []
+    for reach, machine in (("here", "a"), ("here", "b"), ("everywhere", "a"), ("own", "b")):
+        monkeypatch.setattr(surrogate, "lock_reach", lambda _, reach=reach: reach)
+        monkeypatch.setattr(surrogate.platform, "node", lambda machine=machine: machine)
+        with surrogate.VectorStore("a model", 2) as one:
+            one.write(["x"], np.array([[1.0, 2.0]], np.float32))
+            assert one.read(["x"])["x"].tolist() == [1, 2]
+        paths.append(one.path)
+    assert paths[0] == paths[1] and len(set(paths)) == 3

@@ -104,6 +104,22 @@ def test_clusters_never_cross_a_domain() -> None:
         assert sorted(set(labels)) == list(range(labels.max() + 1))
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"domains": ["a"]}, "domains must hold one for each of the 100 pairs; it has 1"),
+        ({"document_vectors": np.full((100, 16), np.nan, np.float32)}, "they hold nan to nan"),
+        ({"document_vectors": np.full((100, 16), 1e25, np.float32)}, r"between ±1e\+15"),
+        ({"shard_size": 5}, r"shard_size must be cluster_size \(10\) or more; it is 5"),
+    ],
+)
+def test_bad_input_is_named(change: dict, message: str) -> None:
+    queries, documents, _ = groups(4, 25)
+    given = {"query_vectors": queries, "document_vectors": documents, "cluster_size": 10}
+    with pytest.raises(ValueError, match=message):
+        cluster_pairs(**{**given, **change})
+
+
 def test_paired_points_by_hand() -> None:
     points = paired_points(np.array([[1, 2], [3, 4]]), np.array([[5, 6], [7, 8]]))
     assert points.tolist() == [[5, 6, 1, 2], [7, 8, 3, 4], [1, 2, 5, 6], [3, 4, 7, 8]]

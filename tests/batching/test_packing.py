@@ -135,6 +135,24 @@ def test_clusters_with_one_number_in_two_domains_are_two() -> None:
     assert sorted(sorted(batch.tolist()) for batch in batches) == [[0, 1, 2], [3, 4, 5]]
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"order": "tsp"}, "from centroid to centroid: give vectors"),
+        ({"domains": ["a"]}, "domains must hold one for each of the 4 pairs; it has 1"),
+        ({"domains": [None, *"aaa"]}, "domains must be strings or numbers; item 0 is None"),
+    ],
+)
+def test_bad_packing_is_named(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pack_batches(**{"labels": np.zeros(4, np.int64), "batch_size": 2, **change})
+
+
+def test_nothing_to_pack() -> None:
+    empty = np.zeros(0, np.int64)
+    assert pack_batches(empty, 4) == pack_batches(empty, 4, cross_domains=True) == []
+
+
 # the tour
 
 
@@ -333,3 +351,9 @@ def test_it_goes_on_where_it_stood_and_refuses_the_state_of_another_plan() -> No
     np.testing.assert_array_equal(next(second), next(first))
     with pytest.raises(ValueError, match="another plan"):
         PlannedBatches(PLAN[::-1]).load_state_dict(first.state_dict())
+
+
+def test_a_plan_that_is_no_table_is_refused() -> None:
+    for wrong in ([1, 2], [[0.5, 1.0]], np.zeros((0, 3), np.int64)):
+        with pytest.raises(ValueError, match="must be a table"):
+            PlannedBatches(wrong)

@@ -123,6 +123,14 @@ def test_no_batch_mixes_sources_nor_the_datasets_of_a_dictionary(
     assert all(len({sources[row] for row in batch}) == 1 for batch in seen.batches)
 
 
+def test_short_batches_are_kept_unless_dropped(rows: Dataset) -> None:
+    kept = list(cde.clustered_batches(seed=SEED)(rows, batch_size=SIZE))
+    assert sorted(row for batch in kept for row in batch) == list(range(len(rows)))
+    dropped = list(cde.clustered_batches(seed=SEED)(rows, batch_size=SIZE, drop_last=True))
+    assert {len(batch) for batch in dropped} == {SIZE}
+    assert len(dropped) == 5
+
+
 @pytest.mark.parametrize("epsilon", [0.0, -0.1, 0.2])
 def test_the_filtered_loss_leaves_out_what_equation_4_says(epsilon: float) -> None:
     """Copies of an answer, which share a batch of neighbours, are not negatives of each other."""

@@ -16,7 +16,8 @@ from mteb.types import PromptType
 from sentence_transformers import SentenceTransformer
 
 import cde
-from cde.benchmark import BenchmarkEncoder, draw, task_texts
+from cde.benchmark import BenchmarkEncoder, BenchmarkRanker, draw, task_texts
+from cde.models import TASK_PREFIXES
 from cde.retrieval import rank, rerank, score_queries
 from cde.surrogate import minilm_folder
 from cde_studies.benchmark.evaluation import (
@@ -216,6 +217,24 @@ def test_an_encoder_made_with_prefixes_gets_those_of_the_task(name: str, expecte
     assert set(listener.heard) == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "prefix"), [("task", "clustering: "), ("document", "search_document: ")]
+)
+def test_the_context_has_the_prefix_of_the_task_or_of_documents(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, prefix: str
+) -> None:
+    of = task("DocstringPackageClustering")
+    encoder = contextual(**TASK_PREFIXES["retrieval"])
+    heard: list[str | None] = []
+    embed = encoder.embed_context
+    monkeypatch.setattr(
+        encoder, "embed_context", lambda texts, prefix=None: (heard.append(prefix), embed(texts))[1]
+    )
+    model = StudiedEncoder(encoder, "tiny", tasks=[of], protocol=Protocol(prefix=kind))
+    model.encode([{"text": ["one"]}], **where(of))
+    assert heard == [prefix]
+
+
 def test_queries_are_told_from_documents() -> None:
     encoder, of = contextual(query_prefix="q: "), task("DocstringSTS")
     model = StudiedEncoder(encoder, "tiny", context="random", tasks=[of])
@@ -279,6 +298,23 @@ def test_results_of_an_encoder_without_a_fingerprint_are_never_read_back(tmp_pat
     assert kept == truth and truth[0] != truth[1]
 
 
+@pytest.mark.parametrize("error", [KeyError("mine"), FileNotFoundError("mine"), ValueError("mine")])
+def test_an_error_of_a_task_s_own_code_is_shown_as_it_is(error: Exception) -> None:
+    known = offline_tasks(["DocstringRetrieval"], share=0.05)[0]
+
+    class Own(type(known)):  # type: ignore[misc]
+        metadata = known.metadata.model_copy(
+            update={"dataset": {"path": "own/data", "revision": "1"}}
+        )
+        data_loaded = False
+
+        def load_data(self, **_: Any) -> None:
+            raise error
+
+    with pytest.raises(type(error), match="mine"):
+        evaluate_tasks(cde.BM25(), "bm25", [Own()])
+
+
 def test_draws_are_repeated_where_something_is_drawn_and_nowhere_else() -> None:
     of = [task("DocstringSTS")]
 
@@ -291,3 +327,9 @@ def test_draws_are_repeated_where_something_is_drawn_and_nowhere_else() -> None:
     assert evaluations(bi_encoder(), [None]) == evaluations(bi_encoder(), ["none"]) == [("none", 0)]
     with pytest.raises(ValueError, match="takes own, other, random, null"):
         evaluations(contextual(), ["none"])
+
+
+def test_a_ranker_is_evaluated_where_there_is_something_to_rank() -> None:
+    tasks = [task("DocstringSTS"), task("DocstringReranking")]
+    assert evaluate_tasks(cde.BM25(), "bm25", tasks)["task"].tolist() == ["DocstringReranking"]
+    assert not isinstance(BenchmarkRanker(cde.BM25(), "bm25"), mteb.models.EncoderProtocol)

@@ -190,6 +190,16 @@ class TestSkeleton:
         lines = [line for cell in cells for line in cell.source.splitlines()]
         assert [line for line in lines if re.match(r"# \S", line)] == lines[:1]
 
+    def test_sections_that_a_reader_looks_for(self, chapter: Chapter) -> None:
+        sections = ("Parameters", "What differs from the paper's setting", "Run it again")
+        assert all(f"# ## {section}" in chapter.source for section in sections)
+        assert chapter.source.rstrip().endswith(f'page.provenance("{chapter.name}")')
+        assert "page.answer(" in chapter.source
+        judges = chapter.name not in JUDGES_NOTHING
+        assert ("# ## Verdict" in chapter.source) == judges
+        assert (f'claims_under_test("{chapter.name}")' in chapter.source) == judges
+        assert ("claims.verdicts()" in chapter.source) == judges
+
     def test_every_profile_and_a_seed(self, chapter: Chapter) -> None:
         assert chapter.parameters["profile"].default == "laptop"
         assert chapter.parameters["seed"].annotation == "Seed"

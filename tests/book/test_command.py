@@ -15,6 +15,8 @@ import pytest
 from bs4 import BeautifulSoup
 from toy_book import DRAWING, ToyBook
 
+from cde_book.checkout import python_path
+from cde_book.cli import main
 from cde_book.rendering import check_html
 
 pytestmark = pytest.mark.slow
@@ -38,6 +40,36 @@ def outputs_of(path: Path) -> str:
         for output in cell.get("outputs", []):
             texts += [str(text) for text in output.get("data", {}).values()]
     return "\n".join(texts)
+
+
+def run_plainly(toy: ToyBook, *command: str) -> None:
+    """A tool of somebody else's, in the toy book's folder."""
+    environment = {**os.environ, "PYTHONPATH": python_path(toy.root)}
+    tool = [sys.executable, "-m", *command]
+    subprocess.run(tool, check=True, cwd=toy.root, env=environment, capture_output=True)
+
+
+def test_a_page_that_plain_papermill_runs_again_tells_of_its_new_run(
+    toy: ToyBook, tmp_path: Path
+) -> None:
+    page = toy.root / "book" / "executed" / "toys" / "words.ipynb"
+    before = outputs_of(page)
+    assert "The answer of words is 42." in before and "seed = 0" in before
+    again = tmp_path / "again.ipynb"
+    run_plainly(toy, "papermill", str(page), str(again), "-p", "seed", "7")
+    after = outputs_of(again)
+    assert "The answer of words is 49." in after and "seed = 7" in after
+    # the whole sentence: a clock can show 42, too
+    assert "is 42" not in after and "seed = 0" not in after
+    assert "profile = 'smoke'" in after, "the page's own profile, which the rerun did not name"
+
+
+def test_a_chapter_that_plain_jupytext_runs_tells_of_itself(toy: ToyBook, tmp_path: Path) -> None:
+    source, output = toy.root / "notebooks" / "toys" / "words.py", tmp_path / "words.ipynb"
+    options = ["--set-kernel", "python3", "--to", "ipynb", "--execute", "--output", str(output)]
+    run_plainly(toy, "jupytext", *options, str(source))
+    said = outputs_of(output)
+    assert "The answer of words is 42." in said and "profile = 'laptop'" in said
 
 
 def test_nothing_runs_again_when_nothing_has_changed(toy: ToyBook) -> None:
@@ -263,6 +295,17 @@ def test_a_kernel_that_does_not_stop_is_killed_when_it_is_interrupted_again(tmp_
     with pytest.raises(ProcessLookupError):
         os.kill(kernel, 0)
     assert list(output.parent.iterdir()) == []
+
+
+def test_help_is_a_chapter_s_wherever_its_name_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["table1", "--help"], ["--help", "table1"], ["-p", "seed=1", "table1", "-h"]):
+        with pytest.raises(SystemExit, match="0"):
+            main(["run", *arguments])
+        said = capsys.readouterr().out
+        assert said.startswith("cde run table1 ") and "learning_rate" in said
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    assert "usage: cde run" in capsys.readouterr().out
 
 
 def test_html_without_alt_text_with_dead_links_or_remote_scripts_is_refused(tmp_path: Path) -> None:

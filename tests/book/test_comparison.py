@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import pytest
 
 from cde.intervals import Interval
 from cde.storage import write_json
+from cde_book import page
+from cde_book.account import Account
 from cde_book.comparison import compared, numbered, read_run
 from cde_book.execution import Execution
-from cde_book.verdicts import Measurement
+from cde_book.verdicts import Measurement, from_rows
 
 CLAIM, OTHER = "cde-fig6-cluster-size", "cde-fig6-batch-size"
 
@@ -62,3 +66,25 @@ def test_a_run_is_read_from_beside_its_notebook(tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text("[1]")
     with pytest.raises(ValueError, match="is not a log of a run"):
         read_run(str(tmp_path / "odd.json"))
+
+
+def test_a_page_that_another_tool_has_run_tells_of_its_run_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed: list[Any] = []
+    monkeypatch.setattr(page, "account", Account())
+    monkeypatch.setattr(page, "display", lambda data, **_: handed.append(data))
+    page.settings({"profile": "smoke", "seed": 5, "size": 3, "steps": None}, laptop={"size": 9})
+    page.provenance("batch_and_cluster_size")
+    log = run(5, (CLAIM, "8 pairs", 1.0))
+    page.account.measured = from_rows(log.measurements)
+    page.finish()
+    cell = nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("display_data", handed[0])])
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "theirs.ipynb")
+    theirs = read_run(str(tmp_path / "theirs.ipynb"))
+    assert theirs.chapter == "batch_and_cluster_size" and theirs.profile == "smoke"
+    assert theirs.parameters == {"profile": "smoke", "seed": 5, "size": 3}
+    assert numbered(theirs) == numbered(log)
+    nbformat.write(nbformat.v4.new_notebook(), tmp_path / "theirs.ipynb")
+    with pytest.raises(ValueError, match="run to its last cell"):
+        read_run(str(tmp_path / "theirs.ipynb"))

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cde import provenance
 from cde.storage import content_hash, write_json
 from cde_book import execution
 from cde_book.chapters import Chapter
@@ -140,6 +141,12 @@ def test_a_changed_claim_of_the_chapter_is_noticed_and_another_s_is_not(built: C
     assert stale_reasons(built, "laptop", root(built)) == []
     path.write_text(entry.format(id="a", chapter="toy"))
     assert stale_reasons(built, "laptop", root(built)) == ["its claims in the ledger changed"]
+
+
+def test_a_machine_with_the_other_faiss_runs_chapters_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With faiss-gpu in place of faiss-cpu a run notes the versions that there are."""
+    monkeypatch.setattr(provenance, "_LIBRARIES", ("torch", "a-faiss-that-is-not-here"))
+    assert list(provenance.libraries()) == ["torch"]
 
 
 def test_a_page_is_stale_when_the_proof_of_its_record_no_longer_holds(

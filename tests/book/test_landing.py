@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from bs4 import BeautifulSoup
 
 from cde_book import landing
+from cde_book.chapters import chapters
 from cde_book.checkout import project_root
 from cde_book.ledger import ledger
 from cde_book.ledger_pages import BY_CONSTRUCTION, Judged, judged
@@ -79,6 +81,30 @@ class TestHighlights:
                 for one, entry in zip(results, self.every, strict=True):
                     answer = f"The answer of {entry['chapter']}."
                     assert one.sentence == (answer if claim in entry["when"] else entry["sentence"])
+
+
+def test_an_opening_page_names_each_of_its_chapters_once() -> None:
+    pages = landing.opening_pages(SHOWN, ENTRIES, ROOT)
+    named = []
+    for path in BOOK.glob("parts/*.md"):
+        here = re.findall(r"</book/executed/(\w+)/(\w+)>`", pages[f"parts/{path.name}"])
+        assert here == [(one.part, one.name) for one in chapters() if one.part == path.stem]
+        named += [chapter for _, chapter in here]
+        assert f"(../generated/parts/{path.name})" in _includes(path)
+    assert sorted(named) == sorted(chapter.name for chapter in chapters())
+
+
+def _includes(path: Path) -> str:
+    """The files that a page includes, each in parentheses."""
+    return re.sub(r"```\{include\} (\S+)", r"(\1)", path.read_text(encoding="utf-8"))
+
+
+def test_every_question_is_asked_of_claims_that_exist_and_shown_on_a_page() -> None:
+    pages = "".join(map(_includes, [BOOK / "intro.md", *(BOOK / "parts").glob("*.md")]))
+    for entry in landing.read_list(BOOK / "questions.yml"):
+        assert entry["claims"] and set(entry["claims"]) <= set(ledger())
+        root_of = "" if entry.get("page") == "intro" else "../"
+        assert pages.count(f"({root_of}generated/questions/{entry['name']}.md)") == 1
 
 
 def test_no_sentence_by_hand_has_a_number_or_a_verdict() -> None:

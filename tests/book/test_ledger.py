@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -140,6 +141,19 @@ def test_prose_states_no_result_that_no_cell_computes(subtests: pytest.Subtests)
                         continue
                     for number in re.findall(r"(?<![\w.§])\d+\.\d+(?![\d.])", sentence):
                         assert number in known, sentence
+
+
+def test_a_claim_is_worded_by_us() -> None:
+    """No ten words in a row of the ledger stand in the papers, where these are at hand."""
+    folder = Path(os.environ.get("CDE_DATA", "/nowhere")).parent / "papers"
+    if not folder.is_dir():
+        pytest.skip("the papers' texts are not at hand ($CDE_DATA/../papers)")
+    words = [re.findall(r"\w+", path.read_text().casefold()) for path in folder.iterdir()]
+    theirs = {tuple(text[i : i + 10]) for text in words for i in range(len(text) - 9)}
+    for known_claim in ledger().values():
+        ours = re.findall(r"\w+", known_claim.wording.casefold())
+        copied = any(tuple(ours[i : i + 10]) in theirs for i in range(len(ours) - 9))
+        assert not copied, known_claim.id
 
 
 @pytest.mark.parametrize(

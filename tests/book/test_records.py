@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
+from cde import hardware
 from cde.adaptation import linear_reader
 from cde.data import load_pairs
 from cde.provenance import account as data_account
-from cde_book import checkout, records
+from cde_book import checkout, page, records
 from cde_book.account import account
 from cde_book.cli import checks
 from cde_book.commands import _tell_of_proofs
 from cde_book.records import Recorded, differences, digest_of_rows, grown, proof_states, recorded
-from cde_book.run_mode import EVERY, PLAIN, RunMode
+from cde_book.run_mode import EVERY, PLAIN, RunMode, this_run
 from cde_studies.motivation.training_free import least_near
 
 ALL, FRESH = RunMode(record=EVERY), RunMode(fresh=True)
@@ -276,6 +279,57 @@ def test_records_of_other_profiles_stand_beside_with_their_own_settings(book: Pa
     assert records.records_at_other_profiles("toy", "laptop", FRESH) == {}
 
 
+@pytest.mark.parametrize(("fast", "precision"), [(True, "bfloat16"), (False, "float32")])
+def test_a_record_names_the_precision_that_auto_is_here(
+    path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool, precision: str
+) -> None:
+    monkeypatch.setattr(hardware, "bfloat16_is_fast", lambda: fast)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    make()
+    device = edit(path)["device"]
+    assert device.startswith("CPU (") and device.endswith(f" threads, {precision}")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    make()
+    assert edit(path)["device"] == f"NVIDIA H200, {precision}"
+
+
+def test_one_function_proves_all_the_records_that_it_makes(
+    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At smoke there is the miniature of one; the other, too large for its own, shares it."""
+    monkeypatch.setattr(account, "profile", "laptop")
+    monkeypatch.setattr(page, "this_run", lambda: ALL)
+    for name in ("small", "large"):
+        page.experiment(name, lambda: ROWS, {"size": 9}, costly=False)
+    monkeypatch.setattr(account, "profile", "smoke")
+    prove = RunMode(prove=("laptop/small", "laptop/large"))
+    monkeypatch.setattr(page, "this_run", lambda: prove)
+    page.experiment("small", lambda: SMALL, {"size": 1}, proves=["large"])
+    assert {one.record: one.state for one in proof_states()} == {
+        "laptop/large": "holds",
+        "laptop/small": "holds",
+    }
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        RunMode(),
+        RunMode("notebooks/a/b.py", "hours/toy", add=True),
+        RunMode(prove=("laptop/a", "laptop/b"), fresh=True, precision="float32"),
+    ],
+)
+def test_what_a_run_is_for_crosses_to_its_kernel_in_the_environment(
+    mode: RunMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDE_PRECISION", "bfloat16")
+    for name, value in mode.environment().items():
+        monkeypatch.setenv(name, value)
+    assert this_run.__wrapped__() == mode
+    assert os.environ["CDE_PRECISION"] == (mode.precision or "bfloat16")
+
+
 def test_the_package_s_linear_reader_is_used_where_the_recorded_rule_says() -> None:
     found = records.rows_of_record("training_free-rows", "hours")
     assert found is not None
@@ -292,13 +346,9 @@ def of_seeds(seed: int = 0, seeds: int = 2, size: int = 9, digest: str = "a") ->
     }
 
 
-@pytest.mark.parametrize("called", ["seeds", "trainings"])
-def test_growing_twice_is_having_made_all_seeds_at_once(called: str) -> None:
-    """Whatever a chapter calls the number of its seeds."""
-    at_once, *made = of_seeds(0, 6), of_seeds(0, 2), of_seeds(2, 1), of_seeds(3, 3)
-    for record in (at_once, *made):
-        record["settings"][called] = record["settings"].pop("seeds")
-    in_parts = grown(grown(*made[:2]), made[2])
+def test_growing_twice_is_having_made_all_seeds_at_once() -> None:
+    at_once = of_seeds(0, 6)
+    in_parts = grown(grown(of_seeds(0, 2), of_seeds(2, 1)), of_seeds(3, 3))
     for name in ("settings", "rows", "data", "proof"):
         assert in_parts[name] == at_once[name]
     assert [(one["time"], one["seed"], one["seeds"]) for one in in_parts["parts"]] == [
@@ -306,6 +356,17 @@ def test_growing_twice_is_having_made_all_seeds_at_once(called: str) -> None:
         ("day 2", 2, 1),
         ("day 3", 3, 3),
     ]
+
+
+def test_a_record_grows_by_what_its_chapter_calls_the_number_of_its_seeds() -> None:
+    one, more = of_seeds(0, 2), of_seeds(2, 3)
+    for part in (one, more):
+        part["settings"]["trainings"] = part["settings"].pop("seeds")
+    both = grown(one, more)
+    assert both["settings"] == {"seed": 0, "trainings": 5, "size": 9}
+    assert [(part["seed"], part["seeds"]) for part in both["parts"]] == [(0, 2), (2, 3)]
+    with pytest.raises(ValueError, match="begin at 3"):
+        grown(one, {**more, "settings": {**more["settings"], "seed": 3}})
 
 
 @pytest.mark.parametrize(

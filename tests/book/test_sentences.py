@@ -9,7 +9,7 @@ import pytest
 
 from cde.intervals import Interval
 from cde_book.account import account
-from cde_book.claims import badges, by_verdict, measure
+from cde_book.claims import apart, badges, by_verdict, measure
 from cde_book.ledger import ledger
 
 #: two claims that hold above zero and have no gates
@@ -37,6 +37,19 @@ def test_the_sentence_follows_the_interval(
         low, high = interval
         measure(POSITIVE[0], Interval((low + high) / 2, low, high, 9, ""), "toy")
     assert by_verdict(POSITIVE[0], **SENTENCES) == sentence
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (Interval(0.84, 0.1, 1.5, 9, ""), "A is 0.8 [0.1, 1.5] points above B"),
+        (Interval(-0.84, -1.5, 0.1, 9, ""), "A is 0.8 [-0.1, 1.5] points below B"),
+        (2.0, "A is 2.0 points above B"),
+        (-2.0, "A is 2.0 points below B"),
+    ],
+)
+def test_a_difference_is_said_from_its_interval(found: Interval | float, sentence: str) -> None:
+    assert apart("A", found, "B", unit="points") == sentence
 
 
 def test_equal_verdicts_are_one_badge_and_none_is_forgotten(at_laptop: None) -> None:

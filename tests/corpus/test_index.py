@@ -245,6 +245,13 @@ def test_texts_of_any_kind_come_back(
     assert (loaded.ids, loaded.texts) == (index.ids, index.texts)
 
 
+def test_an_empty_index_is_saved_and_grows(tmp_path: Path) -> None:
+    loaded = Index.load(Index([], encoder=bi_encoder()).save(tmp_path / "index"))
+    loaded.add(CORPUS)
+    at_once = Index(CORPUS, encoder=bi_encoder())
+    np.testing.assert_allclose(loaded.vectors, at_once.vectors, atol=1e-6)
+
+
 def saved(folder: Path) -> Path:
     return Index(CORPUS, encoder=bi_encoder()).save(folder / "index")
 
@@ -344,6 +351,13 @@ def test_an_encoder_that_did_not_make_the_vectors_is_refused(
     Index.load(folder, encoder=made())
     with pytest.raises(ValueError, match="index cannot be loaded: .*(another encoder|no corpus)"):
         Index.load(folder, encoder=other())
+
+
+def test_precision_does_not_make_another_encoder(tmp_path: Path) -> None:
+    precise, half = (cde.Surrogate(max_tokens=8, precision=p) for p in ("float32", "bfloat16"))
+    folder = Index(CORPUS, encoder=precise).save(tmp_path / "index")
+    assert Index.load(folder, encoder=half).encoder is half
+    assert Index.load(folder).encoder.precision == "float32"
 
 
 def test_a_surrogate_whose_model_moved_or_changed_is_refused(tmp_path: Path) -> None:

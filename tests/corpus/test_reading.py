@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from datetime import date
@@ -15,6 +18,7 @@ import pandas as pd
 import polars
 import pyarrow
 import pytest
+from pyarrow import parquet
 
 import cde
 from cde import Index
@@ -192,10 +196,30 @@ def test_metadata_are_what_json_can_hold(tmp_path: Path) -> None:
     assert index.sync(rows).kept == 2
 
 
+def test_lists_and_records_in_a_parquet_file_are_metadata(tmp_path: Path) -> None:
+    rows = [{"id": "a", "text": "boats", "tags": ["red", "old"], "by": {"name": "x"}}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    (one,) = Index.from_folder(tmp_path / "a.parquet", encoder=cde.BM25())
+    assert (one.id, one.text) == ("a", "boats")
+    assert one.metadata == {"tags": ["red", "old"], "by": {"name": "x"}}
+
+
 def test_a_column_that_is_there_twice_is_not_chosen_from(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,text,text,,\n1,boats,soup,,\n")
     with pytest.raises(ValueError, match='two columns "text": give one of them another name'):
         read_texts(tmp_path)
+
+
+@pytest.mark.parametrize("names", [["text", "when"], ["text", "text"]])
+def test_a_table_that_python_cannot_hold_costs_itself_alone(
+    names: list[str], tmp_path: Path
+) -> None:
+    when = pyarrow.array([2**53], pyarrow.timestamp("ms"))  # far beyond the year 9999
+    table = pyarrow.Table.from_arrays([pyarrow.array(["a"]), when], names=names)
+    parquet.write_table(table, tmp_path / "odd.parquet")
+    (tmp_path / "note.txt").write_text("boats")
+    texts, left_out = read_texts(tmp_path)
+    assert texts == {"note.txt": "boats"} and "odd.parquet" in left_out[0]
 
 
 @pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet", ".txt"])
@@ -213,6 +237,18 @@ def test_documents_above_the_limit_are_listed(
     kept, left_out = read_texts(tmp_path)
     assert [*kept.values()] == ["a" * 50, "c" * 50]
     assert len(left_out) == 1 and "200 bytes, above the limit of 100" in left_out[0]
+
+
+def test_a_line_far_above_the_limit_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = '{"text": "%s"}\n'
+    (tmp_path / "a.jsonl").write_text(row % "a" + row % ("b" * 5_000) + row % "c")
+    (tmp_path / "b.csv").write_text("text\nd\n" + "e" * 5_000 + "\nf\n")
+    monkeypatch.setattr("cde.corpus.files.LARGEST", 100)
+    kept, left_out = read_texts(tmp_path)
+    assert [*kept.values()] == ["a", "c", "d", "f"]
+    assert len(left_out) == 2 and csv.field_size_limit() > 100
 
 
 def test_bad_rows_cost_themselves_alone(tmp_path: Path) -> None:
@@ -303,6 +339,26 @@ def test_tables_that_are_no_corpus_are_refused() -> None:
         Index(several, encoder=cde.BM25())
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is told by Linux")
+def test_a_small_file_of_large_rows_takes_the_memory_of_one(tmp_path: Path) -> None:
+    """Two kilobytes of Parquet hold 100 texts of 30 million letters."""
+    column = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array([0] * 100, pyarrow.int32()), pyarrow.array(["x" * 30_000_000])
+    )
+    parquet.write_table(pyarrow.table({"text": column}), tmp_path / "large.parquet")
+    (tmp_path / "a.txt").write_text("a text")
+    code = (
+        "import sys; from cde.corpus.files import Source, read_source\n"
+        "print(len(read_source(Source.of(sys.argv[1]))[1]))\n"
+        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    left_out, kilobytes = map(int, done.stdout.split())
+    assert left_out == 100 and kilobytes < 1_500_000
+
+
 BIG = 2**63 - 1
 
 
@@ -343,6 +399,13 @@ def test_what_is_not_read_is_told_by_its_kind(tmp_path: Path) -> None:
     read = {one.id for one in documents}
     assert {"a.txt", "b.rst", "out/secret.txt", "in/a.txt"} <= read
     assert counted(others).startswith("2 × files of kind .html are not read, ")
+
+
+def test_the_home_folder_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    index = Index.from_folder("~/b", cde.BM25())
+    assert Index.load(index.save("~/boats.index")).ids == ("boats.md",)
+    assert (folder / "boats.index").is_dir()
 
 
 def test_a_tab_separates_the_columns_of_a_tsv_file_and_an_unclosed_quote_is_told(

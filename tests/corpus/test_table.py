@@ -135,6 +135,19 @@ def test_a_folder_is_kept_in_step_for_as_long_as_it_changes(source: Path, tmp_pa
     assert Index.load(source / "my.index").ids == loaded.ids
 
 
+def test_an_index_of_one_file_has_that_file_once_and_its_columns(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("key,body\nk1,boats\nk2,trains\n")
+    columns = {"text": "body", "id": "key"}
+    index = Index.build(tmp_path / "rows.csv", tmp_path / "index", None, cde.BM25(), columns)
+    for done in (index.add_from(tmp_path / "rows.csv"), index.sync(tmp_path / "rows.csv")):
+        assert (done.added, done.changed, done.removed) == ([], [], [])
+    (tmp_path / "rows.csv").write_text("key,text\nk1,boats\n")
+    assert index.sync(columns={"text": "text"}).removed == ["k2"]
+    (tmp_path / "n.txt").write_text("a note")
+    note = Index.from_folder(tmp_path / "n.txt", cde.BM25())
+    assert note.add_from(tmp_path / "n.txt").added == [] and note.ids == ("n.txt",)
+
+
 def test_what_cannot_be_read_is_not_taken_for_gone(tmp_path: Path) -> None:
     lines = "".join(
         json.dumps({"id": str(row), "text": f"text {row}"}) + "\n" for row in range(500)

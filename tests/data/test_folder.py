@@ -115,13 +115,30 @@ def test_what_is_missing_is_told_with_what_there_is(tmp_path: Path, write_beir: 
     assert "It has documents.jsonl, qrels, queries.jsonl" in str(caught.value)
 
 
+@pytest.mark.parametrize("file", ["corpus", "queries"])
+def test_an_id_that_occurs_twice_in_a_file_is_refused(
+    tmp_path: Path, write_beir: WriteBeir, write_json_lines: WriteLines, file: str
+) -> None:
+    """As `RetrievalSet` refuses it: no text is dropped in silence."""
+    folder = write_beir(tmp_path / "toy")
+    name = {"corpus": "d1", "queries": "q1"}[file]
+    rows = [json.loads(line) for line in (folder / f"{file}.jsonl").read_text().splitlines()]
+    write_json_lines(folder / f"{file}.jsonl", [*rows, {"_id": name, "text": "another text"}])
+    with pytest.raises(ValueError, match=f"'{name}' occurs more than once"):
+        load_retrieval(folder)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         ("q2 d2 1", "expected 3 columns separated by tabs, got 'q2 d2 1'"),
         ("q2\td2\thigh", ".* whole number; it is 'high'"),
+        ("q2\td2\t0.5", ".* whole number; it is '0.5'"),
+        ("q2\td2\t", ".* whole number; it is ''"),
         ("q2\td2\t1_0", "a relevance grade must be a whole number; it is '1_0'"),
+        ("q2\td2\t٣", "a relevance grade must be a whole number"),
         (f"q2\td2\t{10**20}", "a relevance grade must be 1000000 or less"),
+        (f"q2\td2\t{'9' * 5000}", "a relevance grade must be a whole number"),
         ("q1\td1\t0", "'q1' → 'd1' is judged 0 here and 1 before"),
         ("q2\0\td2\t1", "an id must not hold NUL"),
     ],
@@ -156,6 +173,14 @@ def test_pairs_are_read_with_their_domain_or_their_files_name(
     assert pairs.domains == ["law", "a", "b"]
     assert pairs.ids == ["a:1", "a:2", "b:1"]
     assert pairs.name == "mine"
+
+
+def test_one_file_is_read_as_a_folder_that_holds_it(
+    tmp_path: Path, write_json_lines: WriteLines
+) -> None:
+    path = write_json_lines(tmp_path / "only.jsonl", [{"query": "q", "document": "d"}])
+    assert load_pairs(path, name="x") == load_pairs(tmp_path, name="x")
+    assert load_pairs(path).name == "only"
 
 
 def test_no_file_and_a_folder_without_pairs_are_told_apart(tmp_path: Path) -> None:
@@ -209,6 +234,20 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(
         load = load_pairs
     with pytest.raises(FileNotFoundError, match=rf"{name} is not a regular file"):
         load(folder)
+
+
+def test_a_field_of_any_length_is_read_and_no_message_is_as_long(
+    tmp_path: Path, write_beir: WriteBeir
+) -> None:
+    """Python's reader of CSV takes fields of at most 131,072 characters."""
+    long = "x" * 200_000
+    folder = write_beir(tmp_path / "beir", qrels={"test": f"q1\td1\t2\t{long}\n", "dev": ""})
+    assert load_retrieval(folder).qrels == {"q1": {"d1": 2}}
+    for line in (f"q1\td1\t{long}", f"{long}\td1\t1", f"q1\t{long}\t1\nq1\t{long}\t2"):
+        (folder / "qrels" / "dev.tsv").write_text(line)
+        with pytest.raises(ValueError, match=r"grade|judge") as caught:
+            load_retrieval(folder, "dev")
+        assert len(str(caught.value)) < 1500
 
 
 def test_a_corpus_without_documents_is_refused_whatever_is_to_be_dropped(

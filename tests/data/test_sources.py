@@ -54,6 +54,15 @@ def data(
 # --- names
 
 
+def test_pydocs_and_each_of_its_packages_are_always_there() -> None:
+    by_name = {source.name: source for source in cde.list_sources()}
+    packages = (f"pydocs/{package}" for package in pydocs.PACKAGES)
+    assert set(by_name) == {"pydocs", *packages, "manuals", "manuals-sentences"}
+    assert {source.kind for source in by_name.values()} == {"pairs, retrieval"}
+    roles = {name for name, source in by_name.items() if source.location.endswith("(held out)")}
+    assert roles == {"pydocs/sympy", "pydocs/networkx", "pydocs/polars", "pydocs/sqlalchemy"}
+
+
 def test_every_listed_name_below_the_data_folder_can_be_loaded(data: Path) -> None:
     mine = [source for source in cde.list_sources() if source.name.startswith(("beir", "pairs"))]
     assert [(source.name, source.kind) for source in mine] == [
@@ -77,6 +86,16 @@ def test_a_name_below_the_data_folder_loads_what_its_path_does(data: Path) -> No
     )
     assert list(cde.load_pairs("pairs/*")) == [("q2", "d2"), ("q1", "d1")]
     assert cde.load_pairs("pairs/*").domains == ["law", "news"]
+
+
+def test_arguments_reach_the_folder(data: Path) -> None:
+    lines = "q1\td1\t1\nq1\tgone\t1\nq9\td1\t1\n"
+    (data / "beir" / "boats" / "qrels" / "dev.tsv").write_text(lines)
+    with pytest.raises(ValueError, match="2 judgements .* q1 → gone, q9 → d1"):
+        cde.load_retrieval("beir/boats", split="dev")
+    assert cde.load_retrieval("beir/boats", split="dev", drop_unknown=True).qrels == {
+        "q1": {"d1": 1}
+    }
 
 
 def test_pydocs_names_load_their_packages() -> None:
@@ -173,6 +192,17 @@ def test_a_name_does_not_lead_out_of_its_folder(data: Path, name: str) -> None:
 # --- what was loaded and asked for
 
 
+def test_what_is_asked_for_is_remembered_whether_or_not_it_is_there(data: Path) -> None:
+    assert sources.is_available("beir/boats")
+    assert not sources.is_available("beir/boats", "beir/ships")
+    assert account.asked == {"beir/boats", "beir/ships"}
+    assert not sources.is_available("pydocs/no_such_package")
+    assert not sources.is_available("pydocsx")
+    with pytest.raises(ValueError, match="no collection"):
+        cde.load_pairs("nonsense")
+    assert account.loaded == {}
+
+
 # --- keys of freshness
 
 
@@ -220,6 +250,18 @@ def test_a_folders_key_stays_when_another_collection_changes_or_the_folder_moves
     assert sources.source_key(f"folder:{data / 'moved'}") == key
     for missing in ("beir/boats", f"folder:{data / 'nowhere'}"):
         assert sources.source_key(missing) == "missing"
+
+
+@pytest.mark.parametrize("name", ["pairs/law", "pairs/*"])
+def test_the_key_of_pairs_changes_with_their_file(data: Path, name: str) -> None:
+    before = sources.source_key(name)
+    grow(data / "pairs" / "law.jsonl")
+    assert "missing" not in {before, sources.source_key(name)}
+    assert sources.source_key(name) != before
+
+
+def test_the_key_of_pydocs_is_that_of_the_installed_packages() -> None:
+    assert sources.source_key("pydocs") == sources.source_key("pydocs/rich") == pydocs.source_key()
 
 
 def test_all_of_pydocs_is_training_and_held_out_packages_together() -> None:

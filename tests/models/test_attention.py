@@ -25,7 +25,7 @@ from transformers import AutoConfig, AutoModel
 
 import cde.models.attention as attention_module
 from cde.models import BiEncoder, BiEncoderConfig, ContextualEncoder
-from cde.models.attention import visibility
+from cde.models.attention import ALL_ATTENTION_FUNCTIONS, ATTENTION_NAME, visibility
 from cde.models.published import turned_by_head
 from cde.models.sentence_model import SentenceContextualEncoder
 
@@ -375,3 +375,21 @@ def test_a_rotation_by_head_turns_pairs_half_a_head_apart_from_its_start_on(
     wanted = torch.cat([expected.real, expected.imag], dim=-1)
     torch.testing.assert_close(rotated[:, :, start:], wanted[:, :, start:])
     assert torch.equal(rotated[:, :, :start], states[:, :, :start])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_in_training_attention_is_computed_in_float32(training: bool) -> None:
+    """On a CPU: torch's backward pass is slow in bfloat16. The result is the float32 one, rounded."""
+    torch.manual_seed(0)
+    states = [torch.randn(2, 3, 7, 16).bfloat16() for _ in range(3)]
+    mask = torch.rand(2, 1, 1, 7) < 0.7
+    mask[..., 0] = True
+    module = torch.nn.Module().train(training)
+    with torch.autocast("cpu", torch.bfloat16):
+        attended, _ = ALL_ATTENTION_FUNCTIONS[ATTENTION_NAME](module, *states, mask, scaling=0.3)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *(one.float() for one in states), mask, scale=0.3
+    )
+    exact = torch.equal(attended, expected.transpose(1, 2).bfloat16())
+    assert attended.dtype == torch.bfloat16
+    assert exact == training

@@ -118,3 +118,19 @@ def test_vectors_that_are_not_finite_are_refused() -> None:
 
     with pytest.raises(ValueError, match="vectors that are not finite"):
         encode([spaced("ab")], broken)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)]
+)
+def test_the_precision_is_that_of_matrix_products(precision: str, expected: torch.dtype) -> None:
+    products: list[Tensor] = []
+
+    def product(ids: Tensor, mask: Tensor | None) -> Tensor:
+        products.append(Counter()(ids, mask) @ torch.eye(10))
+        return products[-1]
+
+    vectors = encode([spaced("aab")], product, precision=precision)  # type: ignore[arg-type]
+    assert products[0].dtype == expected
+    assert vectors.dtype == np.float32
+    assert vectors[0].tolist() == [2, 1, 0, 0, 0, 0, 0, 0, 0, 0]

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny_encoders import BRIEF
 from torch import Tensor
 
+import cde
 from cde.models import BiEncoder, ContextualEncoder
 from cde.models.weights import with_minilm_rows, without_minilm_rows
 
@@ -83,3 +85,22 @@ def test_rows_that_do_not_fit_are_an_error(tensors, tmp_path: Path) -> None:
     save_file(stored, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="do not fit it"):
         BiEncoder.from_pretrained(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_stored_run_takes_little_room_and_reads_as_it_was_trained(private_cache: Path) -> None:
+    pairs = cde.Pairs(["red boats", "green hills"] * 4, [f"on water {n}" for n in range(8)])
+    run = cde.train(cde.TrainConfig(architecture="bi-encoder", layers=1, **BRIEF), pairs)
+    file = run.folder / "model" / "model.safetensors"
+    table = BiEncoder.from_pretrained(run.folder / "model").state_dict()[WORDS]
+    assert file.stat().st_size < table.nbytes / 4
+    start = BiEncoder.from_backbone("minilm", layers=1)
+    ids = start.tokenizer(["red boats green hills on water"])["input_ids"][0]
+    moved = (table != start.state_dict()[WORDS]).any(dim=1).nonzero().flatten().tolist()
+    numbers = start.tokenizer(["0 1 2 3 4 5 6 7"])["input_ids"][0]
+    assert set(ids) <= set(moved) <= {*ids, *numbers}  # the words of its texts, and no others
+    from sentence_transformers import SentenceTransformer
+
+    expected = run.model().encode_documents(["red boats"])
+    sentences = SentenceTransformer(str(run.folder / "model"), device="cpu")
+    assert abs(sentences.encode_document(["red boats"]) - expected).max() < 2e-2

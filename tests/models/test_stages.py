@@ -62,6 +62,19 @@ def test_permuting_the_context_changes_nothing(
 
 @every_model
 @few
+@given(st.lists(tokens, min_size=3, max_size=9, unique=True), st.integers(0, 4))
+def test_permuting_the_tokens_of_a_text_changes_something(
+    family: str, attention: str, text: list[int], documents: int
+) -> None:
+    first, second = stages(family, attention)
+    ids = torch.tensor([text, text[::-1]])
+    with torch.no_grad():
+        for embeddings in (first(ids), second(ids, None, random_context(documents))):
+            assert (embeddings[0] - embeddings[1]).abs().max() > 1e-4
+
+
+@every_model
+@few
 @given(texts, st.integers(0, 3), seeds)
 def test_every_context_document_changes_something(
     family: str, attention: str, texts: list[list[int]], place: int, seed: int

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
-from cde import adaptation
 from cde.adaptation import (
     AdaptedEncoder,
     LinearReader,
@@ -21,7 +20,6 @@ from cde.adaptation import (
     tempered,
     unit,
 )
-from cde.surrogate import Surrogate
 from cde_studies.motivation.linear_readers import fit_reader, save_reader
 
 
@@ -186,12 +184,6 @@ def test_a_reader_of_another_encoder_and_an_empty_corpus_are_refused() -> None:
     for corpus, said in ((CORPUS, "give sample queries"), ([], "documents must be one or more")):
         with pytest.raises(ValueError, match=said):
             adapted(Fixed(), corpus, reader=reader)
-
-
-def test_the_package_s_reader_knows_minilm_and_weighs_less_than_a_megabyte() -> None:
-    file = Path(adaptation.__file__).with_name("linear_reader.safetensors")
-    assert file.stat().st_size < 1_000_000
-    assert linear_reader().encoder == Surrogate().name
 
 
 def test_an_adapted_encoder_says_which_side_a_text_is_of() -> None:

@@ -1,13 +1,10 @@
-"""What the benchmarks compare is the same work, a report is whole, and a page has its numbers."""
+"""What the benchmarks compare is the same work, and a page has its numbers."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde_book.checkout import project_root, python_path
+from cde_book.checkout import project_root
 
 FOLDER = project_root() / "benchmarks"
 sys.path.insert(0, str(FOLDER))
 pages: Any = import_module("pages")
 reports: Any = import_module("measuring.reports")
-targets: Any = import_module("measuring.targets")
 sys.path.remove(str(FOLDER))
 pytestmark = pytest.mark.slow
 
@@ -82,70 +78,6 @@ def test_operations_are_those_of_the_model() -> None:
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(torch.full((3, 40), 2000))
     assert embedding.multiply_adds([40] * 3) == pytest.approx(counter.get_total_flops(), rel=0.01)
-
-
-def test_the_command_writes_a_whole_report_and_only_where_it_is_told(tmp_path: Path) -> None:
-    out = tmp_path / "cost.json"
-    command = [sys.executable, str(FOLDER / "cost.py"), "--quick", "--only", "growth", "memory"]
-    before = sorted((project_root() / "book" / "cost").glob("*"))
-    done = subprocess.run(
-        [*command, "--threads", "1", "--out", str(out)],
-        env={**os.environ, "PYTHONPATH": python_path(project_root())},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    found = reports.CostReport.model_validate_json(out.read_text())
-    assert found.threads == 1 and not found.comparisons
-    by_question = {one.question for one in found.sizes}
-    assert by_question == {"clustering", "packing", "filtering", "evaluation"}
-    if sys.platform.startswith("linux"):
-        assert 0 < found.bounds[0].used < found.bounds[0].allowed
-    assert [path.name for path in tmp_path.iterdir()] == ["cost.json"]
-    assert sorted((project_root() / "book" / "cost").glob("*")) == before
-
-
-def comparison(**some: Any) -> Any:
-    """A comparison whose arm takes a second in each of three rounds."""
-    row = {"question": "embedding", "case": "short texts", "arm": "BiEncoder, float32"}
-    row |= {"peer": "sentence-transformers, as it comes", "meaning": "times as fast"}
-    numbers = {"size": 9, "seconds": [1.0] * 3, "peer_seconds": [4.0, 6.0, 5.0]}
-    empty = {"peak": None, "peer_peak": None, "agreement": None, "agrees": "", "note": ""}
-    return reports.Comparison(**{**row, **numbers, **empty, "unit": "texts", **some})
-
-
-def test_a_ratio_is_made_within_a_round() -> None:
-    times: dict[str, Any] = {"seconds": [1.0, 2.0, 1.0], "peer_seconds": [4.0, 6.0, 5.0]}
-    assert comparison(**times).ratio == (4.0, 3.0, 5.0)
-    assert comparison(meaning="times the cost", **times).ratio == (1 / 4, 1 / 5, 1 / 3)
-    with pytest.raises(ValueError, match="is longer"):
-        assert comparison(seconds=[1.0]).ratio
-
-
-@pytest.mark.parametrize(
-    ("peer_seconds", "limit_seconds", "result"),
-    [
-        ([3.0, 3.0, 4.0], 0.5, "reached"),
-        ([2.9, 3.0, 4.0], 0.5, "reached in the median"),
-        ([2.0, 2.0, 2.0], 0.5, "not reached"),
-        ([2.0, 2.0, 2.0], 0.9, "not reached: beyond what the machine allows"),
-    ],
-)
-def test_a_target_is_reached_in_every_round_in_the_median_or_not(
-    peer_seconds: list[float], limit_seconds: float, result: str
-) -> None:
-    arm = comparison(peer_seconds=peer_seconds)
-    limits = [
-        comparison(
-            arm=f"products, {kind}", meaning="limit", seconds=[it] * 3, peer_seconds=peer_seconds
-        )
-        for kind, it in (("bfloat16", 0.01), ("float32", limit_seconds))
-    ]
-    report = reports.CostReport.model_construct(
-        cpu_class="avx2", imitated=False, comparisons=[arm, *limits], bounds=[]
-    )
-    (found,) = targets.judged(report)
-    assert found["result"] == result and found["limit"].median < 100  # that of its own precision
 
 
 @given(st.floats(0.0, 3.0), st.floats(-8.0, 2.0))

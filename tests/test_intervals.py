@@ -60,12 +60,6 @@ def test_intervals_of_a_mean_cover_the_truth_about_as_often_as_they_say() -> Non
     assert 0.89 <= covered <= 0.985
 
 
-def test_identical_systems_differ_with_p_1() -> None:
-    scores = np.random.default_rng(0).random(30).tolist()
-    result = paired_test(scores, scores)
-    assert (result.p_value, result.difference.estimate) == (1.0, 0.0)
-
-
 @given(seed=st.integers(0, 99), n=st.integers(2, 40))
 def test_swapping_the_systems_turns_the_difference_and_keeps_the_p_value(seed: int, n: int) -> None:
     first, second = np.random.default_rng(seed).normal(size=(2, n))
@@ -84,15 +78,6 @@ def test_few_queries_have_the_p_value_of_all_their_swappings(seed: int, n: int) 
     means = [abs(np.mean(difference * signs)) for signs in itertools.product([1, -1], repeat=n)]
     expected = np.mean([mean >= abs(difference.mean()) - 1e-12 for mean in means])
     assert paired_test(first, second).p_value == pytest.approx(expected)
-
-
-def test_an_obvious_difference_is_detected() -> None:
-    """Better on each of 50 queries: no more than 1 in 5,000 swappings is as large."""
-    generator = np.random.default_rng(0)
-    worse = generator.uniform(0, 0.5, 50)
-    result = paired_test(worse + generator.uniform(0.1, 0.2, 50), worse)
-    assert result.p_value <= 2e-4
-    assert result.difference.low > 0.1
 
 
 def test_systems_that_do_not_differ_are_called_different_as_often_as_the_level_says() -> None:

@@ -14,7 +14,7 @@ from cde.benchmark import draw, task_texts
 from cde.cli import main
 from cde_studies.benchmark.commands import scores_by_task
 from cde_studies.benchmark.evaluation import evaluate_tasks
-from cde_studies.benchmark.offline import labelled_files, offline_tasks
+from cde_studies.benchmark.offline import offline_tasks
 from cde_studies.benchmark.texts import (
     belonging_pairs,
     beside_candidates,
@@ -122,11 +122,3 @@ def test_the_command_prints_scores_keeps_them_and_reads_them_back(
     assert main([*asked, "0.08", "--out", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == first
     assert files[0].read_bytes() == before
-
-
-@pytest.mark.skipif(not labelled_files(), reason="needs $CDE_DATA with labelled/")
-def test_labelled_texts_of_the_data_folder_are_tasks_too() -> None:
-    names = ["Banking77Classification", "StackoverflowTitles20Clustering"]
-    tasks = offline_tasks(names, share=0.2)
-    rows = evaluate_tasks(bi_encoder(), "tiny", tasks)
-    assert rows["task"].tolist() == names

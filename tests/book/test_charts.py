@@ -17,7 +17,6 @@ from cde.intervals import Interval
 from cde_book import charts, plots
 from cde_book.plots import LONGEST, description, in_words
 
-DATA = pd.DataFrame({"y": [1]})
 NAMES = ["red boats", "leeks", "harbours", "tides", "soup"]
 
 
@@ -76,18 +75,6 @@ def test_a_short_chart_names_every_series_with_its_number(chart: Any) -> None:
     assert f"lowest {-0.5:.{digits}f}" in text and "(leeks)" in text
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_long_chart_names_the_count_and_the_ends(chart: Any) -> None:
-    values = {f"the arm of number {number}": float((7 * number) % 40) for number in range(40)}
-    text = described(chart, values)
-    assert len(text) <= LONGEST and "40 series" in text and "points" in text
-    highest, lowest = max(values, key=values.__getitem__), min(values, key=values.__getitem__)
-    assert re.search(rf"highest 39\.?0* [^,]*\({highest}\)|highest 39\.?0* \({highest}\)", text), (
-        text
-    )
-    assert re.search(rf"lowest 0\.?0* [^,]*\({lowest}\)|lowest 0\.?0* \({lowest}\)", text), text
-
-
 @given(st.lists(st.floats(-1e4, 1e4).filter(lambda one: abs(one) > 0.01), min_size=1, max_size=30))
 def test_numbers_are_told_as_they_are_drawn(values: Sequence[float]) -> None:
     named = {f"arm {number}": value for number, value in enumerate(values)}
@@ -97,16 +84,6 @@ def test_numbers_are_told_as_they_are_drawn(values: Sequence[float]) -> None:
     assert set(values) <= drawn and len(text) <= LONGEST
     form = in_words(edge for one in values for edge in (one - 1, one, one + 2))
     assert {form(max(values)), form(min(values))} <= set(re.findall(r"-?[\d,]*\d(?:\.\d+)?", text))
-
-
-def test_a_figure_without_words_of_its_own_takes_those_of_its_charts() -> None:
-    values = dict(zip(NAMES, map(float, range(5)), strict=True))
-    with plots.figure() as (drawing, axis):
-        dots(axis, values)
-        markup = plots.show(drawing, "A caption.", DATA).markup
-        assert markup.count(f'alt="{description(drawing)}"') == 2
-        by_hand = "Something else, drawn by hand, in forty characters."
-        assert f'alt="{by_hand}"' in plots.show(drawing, "A caption.", DATA, alt=by_hand).markup
 
 
 def test_a_name_with_dollar_signs_is_drawn_as_it_is() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from bs4 import BeautifulSoup
 
 from cde.intervals import Interval, crossed_interval
 from cde_book.account import account
@@ -41,19 +40,6 @@ def test_a_single_seed_has_a_mean_and_no_interval() -> None:
     assert difference(one, PAIR) == 1.5
     drawn = show_differences({"laptop": one}, {"a − b": PAIR}, "One seed.", "CDE Fig. 4")
     assert "a − b" in drawn.markup and "1.5" in drawn.markup
-
-
-def test_several_profiles_share_the_row_of_a_difference() -> None:
-    runs = {"laptop": sweep_of(np.eye(2)), "day": sweep_of(2 + np.eye(2))}
-    both, marks = {"a − b": PAIR, "b − a": PAIR[::-1]}, {"b − a": -3.25}
-    drawn = show_differences(runs, both, "Two.", "CDE Fig. 4", marks=marks)
-    lines = BeautifulSoup(drawn.markup, "html.parser").select("tr")
-    head, *rows = ([cell.get_text() for cell in line.select("th, td")] for line in lines)
-    found = [dict(zip(head[-len(row) :], row, strict=True)) for row in rows]
-    at = [(one["difference"], one["profile"], one["the paper"] != "NaN") for one in found]
-    assert at == [(name, of, name == "b − a") for name in both for of in runs]
-    points = [one["points of NDCG@10 out of domain"].replace("−", "-") for one in found]
-    assert [float(one) for one in points] == [0.5, 2.5, -0.5, -2.5]
 
 
 def test_a_larger_scale_decides_where_it_has_an_interval() -> None:

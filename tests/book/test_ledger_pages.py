@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +14,8 @@ from hypothesis import strategies as st
 from cde.intervals import Interval
 from cde_book import ledger_pages
 from cde_book.checkout import project_root
-from cde_book.ledger import SHORT, ledger
-from cde_book.ledger_pages import Axis, axis, claims_page, judged, line
-from cde_book.thumbnails import Figure
+from cde_book.ledger import ledger
+from cde_book.ledger_pages import axis, claims_page, judged, line
 from cde_book.verdicts import Measurement, Reading, Role
 
 ROOT = project_root()
@@ -76,15 +74,7 @@ def test_each_claim_stands_once_with_its_wording_its_anchor_and_its_verdict(
         assert row["data-scale"] == entry.verdict.scale
 
 
-def test_short_names_of_papers_are_what_figures_name() -> None:
-    assert Figure("", "", "", answers="Dwell Figs. 3 and 5").is_of(SHORT["dwell"], "Fig. 5")
-    assert not Figure("", "", "", answers="CDE Fig. 15").is_of(SHORT["cde"], "Fig. 1")
-    assert not Figure("", "", "", answers="CDE §4.2 and Fig. 1").is_of(SHORT["cde"], "Table 1")
-    assert Figure("", "", "", answers="CDE Table 3 and §4.1").is_of(SHORT["cde"], "Table 3")
-
-
 CLAIM = ledger()["cde-table1-clustered-batches"]  # above 0, and the paper has a value
-NEAR = next(claim for claim in ledger().values() if "near" in claim.expect)
 numbers = st.floats(-1e6, 1e6, allow_nan=False)
 intervals = st.tuples(numbers, numbers, numbers).map(
     lambda three: Interval(sorted(three)[1], min(three), max(three), 5, "made up")
@@ -122,19 +112,3 @@ def test_what_only_explores_moves_nothing_and_is_cut_off_with_a_sign(
     assert ("low" in drawn.cut) == (explored.low < both.low)
     assert ("high" in drawn.cut) == (explored.high > both.high)
     assert 0 <= drawn.low <= drawn.estimate <= drawn.high <= 100
-
-
-def test_both_bounds_of_a_tolerance_are_in_the_drawing() -> None:
-    on = axis(NEAR, [])
-    low, high = line(NEAR, Interval(*[NEAR.expect["near"]] * 3, 5, "made up"), on).inside
-    assert 0 < low < high < 100
-
-
-@given(numbers, st.floats(1e-3, 1e6))
-def test_ticks_are_round_numbers_at_their_places(low: float, span: float) -> None:
-    on = Axis(low, low + span)
-    for place, label in on.ticks:
-        assert 0 < place < 100
-        assert math.isclose(
-            on.place(float(label)), place, abs_tol=0.5 + 100 * abs(low) * 1e-5 / span
-        )

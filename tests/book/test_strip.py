@@ -71,9 +71,3 @@ def test_what_would_change_a_verdict_is_the_other_side_of_its_rule(
     entry = judged(claim(expect=rule), *bounds)
     assert entry.verdict.verdict == verdict
     assert said in would_change(entry)
-
-
-def test_a_closed_gate_is_what_has_to_change() -> None:
-    entry = judged(claim(gates=("enough-updates",)), 1, 2, Reading("enough-updates", 10.0))
-    assert entry.verdict.verdict == "not testable here"
-    assert "a thousand steps or more" in would_change(entry)

@@ -104,23 +104,6 @@ def test_what_is_wrong_is_said_and_changes_nothing(
     assert Index.load(place).fingerprint == before and not (new / "index.json").exists()
 
 
-def test_an_interrupted_build_is_seen_and_gone_on_with(
-    index: Says, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "index"
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cde.corpus.table.write_json", killed)
-        said = index("build", source, place, "--model", "bm25", status=130)
-        assert "parts of an index are kept; the same command goes on" in said
-    assert "a build was interrupted" in index("status", place, status=2)
-    index("build", source, place, "--model", "bm25")
-    assert len(Index.load(place)) == 3
-
-
 def test_a_link_in_somebody_elses_folder_moves_nothing_of_mine(
     index: Says, source: Path, tmp_path: Path
 ) -> None:

@@ -140,13 +140,6 @@ def test_a_mask_selects_as_the_positions_where_it_is_true(mask: list[bool]) -> N
     assert by_mask.queries == [f"q{i}" for i in range(7) if mask[i]]
 
 
-def test_selecting_twice_selects_from_what_was_selected() -> None:
-    pairs = make_pairs(7)
-    assert pairs.select([5, 3, 1]).select([2, 0]) == pairs.select([1, 5])
-    assert list(pairs.select([5, 3])) == [("q5", "d5"), ("q3", "d3")]
-    assert len(pairs.select([])) == 0
-
-
 @given(st.integers(0, 40), st.integers(1, 10), st.integers(0, 3))
 def test_shrinking_keeps_every_document_relevant_to_a_kept_query(
     documents: int, queries: int, seed: int
@@ -193,19 +186,28 @@ def test_pairs_as_a_retrieval_set_ask_each_query_for_its_own_document() -> None:
     assert (len(some.queries), len(some.documents)) == (2, 6)
 
 
-def test_pairs_of_unequal_length_say_how_long_each_list_is() -> None:
-    with pytest.raises(ValueError, match="same length; they have 2, 1, 1 and 3"):
-        Pairs(["a", "b"], ["c"], ["x"], ["1", "2", "3"])
-
-
-def test_pairs_want_two_lists_of_texts_and_say_so() -> None:
+def test_pairs_without_domains_and_ids_have_those_of_their_name() -> None:
     rows = [("q", "d"), ("r", "e")]
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'documents'"):
-        Pairs(rows)  # type: ignore[call-arg, arg-type]
-
     made = Pairs(*zip(*rows, strict=True), name="toy")
     assert list(made) == rows
     assert (made.domains, made.ids) == (["toy", "toy"], ["toy/0", "toy/1"])
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Pairs(["a", "b"], ["c"], ["x"], ["1"]), "same length; they have 2, 1, 1 and 1"),
+        (lambda: RetrievalSet(["d", "d"], ["a", "b"], [], [], {}), "document id 'd' occurs more"),
+        (lambda: RetrievalSet([], [], ["q", "q"], ["a", "b"], {}), "query id 'q' occurs more"),
+        (lambda: RetrievalSet(["d", "e"], ["a"], [], [], {}), "2 document ids for 1 texts"),
+        (lambda: RetrievalSet([], [], ["q"], [], {}), "1 query ids for 0 texts"),
+    ],
+)
+def test_lists_that_do_not_fit_are_refused_with_their_lengths_or_the_id(
+    make: Any, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()
 
 
 def test_stray_judgements_say_how_many_and_name_the_first_and_how_to_load_without_them() -> None:
@@ -217,20 +219,6 @@ def test_stray_judgements_say_how_many_and_name_the_first_and_how_to_load_withou
     assert "q1 → gone, q9 → d1, q9 → d2" in message
     assert "q8" not in message, "three are enough to find them by"
     assert "drop_unknown=True" in message
-
-
-def test_an_id_that_occurs_twice_is_named_with_its_kind() -> None:
-    with pytest.raises(ValueError, match="toy: document id 'd2' occurs more than once"):
-        RetrievalSet(["d1", "d2", "d2"], ["a", "b", "c"], [], [], {}, name="toy")
-    with pytest.raises(ValueError, match="query id 'q' occurs more than once"):
-        RetrievalSet([], [], ["q", "q"], ["a", "b"], {})
-
-
-def test_ids_and_texts_that_differ_in_number_are_counted() -> None:
-    with pytest.raises(ValueError, match="2 document ids for 1 texts"):
-        RetrievalSet(["d1", "d2"], ["a"], [], [], {})
-    with pytest.raises(ValueError, match="1 query ids for 0 texts"):
-        RetrievalSet([], [], ["q"], [], {})
 
 
 def test_queries_may_come_from_a_generator_and_strangers_are_named() -> None:

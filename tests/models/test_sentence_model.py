@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -95,22 +94,6 @@ def test_settings_of_the_library_reach_the_encoder_and_unknown_ones_are_refused(
         ValueError, match=r"no setting attn_implementatoin \(attn_implementation\?\)"
     ):
         AutoModel.from_pretrained(tmp_path, attn_implementatoin="eager")
-
-
-def test_a_folder_without_a_tokenizer_is_none_of_theirs(tmp_path: Path) -> None:
-    model = bi_encoder()
-    model.save_pretrained(tmp_path)
-    model.tokenizer = None
-    model.save_pretrained(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
-
-
-def test_no_module_is_of_another_package_so_that_nothing_has_to_be_trusted(tmp_path: Path) -> None:
-    for encoder in (bi_encoder(), contextual().with_context(CORPUS)):
-        encoder.save_pretrained(tmp_path)
-        modules = json.loads((tmp_path / "modules.json").read_text())
-        assert all(module["type"].startswith("sentence_transformers.") for module in modules)
-        assert not list(tmp_path.rglob("*.py"))
 
 
 def test_in_training_a_pass_without_gradients_reads_the_context_anew(tmp_path: Path) -> None:

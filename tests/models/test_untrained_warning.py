@@ -54,15 +54,6 @@ def test_a_step_of_training_or_other_weights_end_the_warning(tmp_path: Path) -> 
     bound_quietly(filled)
 
 
-def test_embedding_with_it_is_no_training() -> None:
-    model = plain("full")
-    model.embed_context(CORPUS)
-    with torch.no_grad():
-        model.eval()(torch.tensor([[101, 2417, 102]]), context=torch.ones(2, 384))
-    with pytest.warns(UserWarning, match="never trained"):
-        model.with_context(CORPUS)
-
-
 def test_a_gated_one_and_one_that_is_bound_so_on_purpose_are_quiet() -> None:
     bound_quietly(plain("gated"))
     bound_quietly(on_purpose(plain("full")))

@@ -1,4 +1,4 @@
-"""On a telephone the leading figure is whole and its letters are as large as before."""
+"""A figure in a smaller file is the same drawing."""
 
 from __future__ import annotations
 
@@ -10,22 +10,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
-import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from cde.intervals import Interval
 from cde_book import charts, plots
-from cde_book.narrow import WIDTH, make_narrow
 from cde_book.small_svg import as_address, of_address, small_svg
-
-LONG = "The linear reader, tempered, with the context of another manual"
-DATA = pd.DataFrame({"x": [1]})
 
 
 def forest() -> Figure:
-    ways = {f"{LONG} {place}": Interval(place, place - 1, place + 1, 5, "") for place in range(5)}
+    ways = {f"a way {place}": Interval(place, place - 1, place + 1, 5, "") for place in range(5)}
     with plots.figure(width=6.4, height=3) as (drawing, axis):
         charts.forest(axis, ways, "points of NDCG@10 over MiniLM, on manuals never seen", 0)
     return drawing
@@ -41,55 +35,6 @@ def panels() -> Figure:
         names = ["of all packages", "of judged collections", "of web manuals"]
         drawing.legend(lines, names, loc="outside lower right", ncols=3)
     return drawing
-
-
-def lines() -> Figure:
-    places = {f"a long name {place}": float(place) for place in range(6)}
-    curve = pd.Series({name: value**2 for name, value in places.items()})
-    with plots.figure(width=7) as (drawing, axis):
-        charts.curves(axis, {"one": curve, "the other": curve + 1}, places)
-        axis.set_ylabel("NDCG@10")
-        axis.legend()
-    return drawing
-
-
-def words(drawing: Figure) -> list[Text]:
-    """What a reader can read of a figure."""
-    drawing.draw_without_rendering()
-    return [
-        text
-        for text in drawing.findobj(Text)
-        if isinstance(text, Text) and text.get_visible() and text.get_text().strip()
-    ]
-
-
-@pytest.mark.parametrize("draw", [forest, panels, lines])
-def test_every_word_is_within_the_width_of_a_telephone_and_as_large_as_before(
-    draw: Callable[[], Figure],
-) -> None:
-    with mpl.rc_context(fname=plots._STYLE):
-        drawing = draw()
-        before = {" ".join(one.get_text().split()): one.get_fontsize() for one in words(drawing)}
-        make_narrow(drawing, drawing.axes if draw is not lines else ())
-        shown = words(drawing)
-    assert drawing.get_size_inches()[0] == WIDTH
-    # a label of a shared axis that was hidden may have come to light, with other numbers
-    after = {" ".join(one.get_text().split()): one.get_fontsize() for one in shown}
-    named = {text: size for text, size in before.items() if re.search("[a-z]", text)}
-    assert named.items() <= after.items()
-    for one in shown:
-        box = one.get_window_extent()
-        inside = box.x0 > -1 and box.x1 < drawing.bbox.width + 1
-        assert inside or not re.search("[a-z]", one.get_text()), one.get_text()
-
-
-def test_a_leading_figure_has_an_image_for_telephones_in_each_theme_and_no_other_has() -> None:
-    leading = plots.show(forest(), "A caption.", DATA, lead=True).markup
-    narrow = re.findall(r'<source media="[^"]*" srcset="(\S*)"', leading)
-    drawn = [of_address(one) for one in narrow]
-    assert [plots.INK in one for one in drawn] == [True, False]
-    assert all(ElementTree.fromstring(one).get("width") == f"{WIDTH * 72:g}pt" for one in drawn)
-    assert "<source" not in plots.show(forest(), "A caption.", DATA).markup
 
 
 def drawn_parts(svg: str) -> list[tuple[Any, ...]]:
@@ -115,7 +60,7 @@ def drawn_parts(svg: str) -> list[tuple[Any, ...]]:
     return found
 
 
-@pytest.mark.parametrize("draw", [forest, panels, lines])
+@pytest.mark.parametrize("draw", [forest, panels])
 def test_the_smaller_file_draws_the_same_to_a_hundredth_of_a_point(
     draw: Callable[[], Figure],
 ) -> None:

@@ -11,8 +11,8 @@ A `Phase` names what it goes on from, so that a table of "with and without" is a
 share their beginnings; what two chains have in common is trained once. Contrastive phases are
 `cde.training.Trainer` on our encoder–decoder: its loss, its gradient cache, its checkpoints.
 
-A phase lies in the store of runs (`cde.training.runs`) under a hash
-of its settings, its data, what it goes on from, and the versions of the procedures.
+A phase lies in the store of runs (`cde.training.runs`) under a hash of its settings, its data, what
+it goes on from, and the versions of the procedures.
 """
 
 from __future__ import annotations

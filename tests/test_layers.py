@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "cde"
 #: a room imports only from rooms before it
 ROOMS = """
     storage validation progress hardware products provenance data lexical intervals retrieval
-    surrogate adaptation batching models training benchmark corpus cli
+    vector_store surrogate adaptation batching models training benchmark corpus cli
 """.split()  # noqa: SIM905
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

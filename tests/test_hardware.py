@@ -1,6 +1,10 @@
-"""One answer to what computes here: precision and device."""
+"""One answer to what computes here: precision, device, and how threads wait."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -26,6 +30,16 @@ def test_bfloat16_is_taken_where_it_is_fast_unless_the_environment_or_the_caller
     assert [half_precision(word) for word in ("auto", "bfloat16", "float32")] == [auto, True, False]
 
 
+def test_another_precision_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for word in ("float16", "", "AUTO", "half"):
+        said = f"precision must be 'auto', 'bfloat16' or 'float32'; it is {word!r}"
+        with pytest.raises(ValueError, match=said):
+            half_precision(word)
+    monkeypatch.setenv("CDE_PRECISION", "half")
+    with pytest.raises(ValueError, match="CDE_PRECISION must be 'auto', 'bfloat16' or 'float32'"):
+        half_precision("auto")
+
+
 @pytest.mark.parametrize(
     ("machine", "fast"),
     [
@@ -46,3 +60,20 @@ def test_bfloat16_must_be_faster_than_float32_and_not_only_possible(
     )
     monkeypatch.setattr(hardware, "has_amx", hardware.has_amx.__wrapped__)
     assert hardware.bfloat16_is_fast.__wrapped__() is fast
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "10000"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None"), ({"GOMP_SPINCOUNT": "5"}, "5")],
+)
+def test_threads_wait_shortly_unless_the_user_says_otherwise(
+    given: dict[str, str], spins: str
+) -> None:
+    """The command sets it before torch is loaded; chapters inherit it; the user's own wins."""
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    bare = {name: value for name, value in os.environ.items() if name not in names}
+    code = "import os, cde.cli; print(os.environ.get('GOMP_SPINCOUNT'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**bare, **given}, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == spins

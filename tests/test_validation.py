@@ -7,12 +7,42 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from tiny_encoders import bi_encoder
 
 import cde
 from cde.models import BiEncoderConfig, ContextualConfig
 from cde.training import build_model
+from cde.validation import checked_texts
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [["a", "b"], ("a", "b"), np.array(["a", "b"]), pd.Series(["a", "b"]), (x for x in "ab")],
+    ids=lambda texts: type(texts).__name__,
+)
+def test_texts_may_come_in_anything_that_has_an_order(texts: Any) -> None:
+    assert checked_texts(texts) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (None, "queries must be a list of strings; it is None"),
+        ("abc", "queries must be a list of strings; it is 'abc'"),
+        ({"a"}, "queries must be a list of strings; it is {'a'}"),
+        ({"a": 1}, "queries must be a list of strings; it is {'a': 1}"),
+        (pd.DataFrame({"text": ["a"]}), r"queries must be a list of strings; it is +text"),
+        (["a", None], "queries must be strings; item 1 is of type NoneType"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused_by_the_argument_s_name(
+    texts: Any, message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        checked_texts(texts, "queries")
 
 
 def test_every_encoder_and_ranker_takes_a_generator_and_refuses_a_set() -> None:

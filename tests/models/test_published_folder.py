@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_encoders import CORPUS, TEXTS, load, tokenizer
+from tiny_encoders import CORPUS, TEXTS, load, one_by_one, tokenizer
 from torch import Tensor
 
 from cde.models import BiEncoder, ContextualEncoder, CorpusEncoder, published, weights
@@ -119,6 +119,29 @@ def test_a_pass_that_the_weights_do_not_have_is_refused(
 
 
 # --- texts
+
+
+@pytest.mark.parametrize("name", ["hf_a", "mbert_a"])
+def test_texts_are_embedded_as_the_second_stage_embeds_their_tokens(
+    name: str, tmp_path: Path, dimensions: Any
+) -> None:
+    """With the published prompts, and six context documents."""
+    dimensions(name)
+    folder = published_folder(tmp_path, name)
+    tokenizer().save_pretrained(folder)
+    model = load(folder)
+    encoder = model.with_context(CORPUS)
+    assert "6 of 7 texts" in repr(encoder)
+
+    def second(ids: Tensor, mask: Tensor | None) -> Tensor:
+        return model.second_stage(ids, mask, encoder.context)
+
+    for encode, prompt in (
+        (encoder.encode_documents, "search_document: "),
+        (encoder.encode_queries, "search_query: "),
+    ):
+        expected = one_by_one(model, TEXTS, second, prompt)
+        np.testing.assert_allclose(encode(TEXTS), expected, atol=1e-5)
 
 
 def test_a_nomic_checkpoint_without_a_tokenizer_gets_that_of_minilm(

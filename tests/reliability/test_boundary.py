@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -155,7 +156,18 @@ def test_a_judgement_that_is_given_twice_and_agrees_counts_once(
         (r'{"_id": "\udc80", "text": "a"}', '"_id" has half of a surrogate pair'),
         (r'{"_id": "d\u0000", "text": "a"}', "an id must not hold NUL"),
         ('{"_id": "d2", text: "two"}', r"not JSON .*\(char 14\)"),
-        ('{"_id": "d"}', 'expected a JSON object .* "_id", "text", got {"_id": "d"}$'),
+        ("[" * 100_000, "not JSON"),
+        ('{"_id": "d", "text": ' + "1" * 5000 + "}", "not JSON"),
+        *(
+            (line, f'expected a JSON object .* "_id", "text", got {re.escape(line)}$')
+            for line in (
+                '{"_id": "d"}',
+                '{"_id": 2, "text": "x"}',
+                '{"_id": "d", "text": null}',
+                '["d", "x"]',
+                "null",
+            )
+        ),
     ],
 )
 def test_a_line_of_a_corpus_that_is_no_document_is_named(
@@ -235,6 +247,23 @@ def test_weights_of_whole_numbers_are_refused(tmp_path: Path) -> None:
 
 
 # --- texts
+
+ODD = [
+    "👩\u200d🚀🚢", "שלום עולם", "\u202eabc\u202c", "a\u200bb", "\u200d", "\ufeff", "", "\0",
+    "é\u0301",
+]  # fmt: skip
+
+
+def test_text_of_every_kind_embeds_and_is_evaluated() -> None:
+    ids = [f"{text}/{place}" for place, text in enumerate(ODD) if "\0" not in text]
+    texts = [text for text in ODD if "\0" not in text]
+    toy = cde.RetrievalSet(ids, texts, ids, texts, {name: {name: 1} for name in ids})
+    minilm = cde.BiEncoder.from_backbone("minilm", 1, device="cpu", precision="float32")
+    for encoder in (minilm, bi_encoder(), contextual().with_context(ODD[:2]), cde.BM25()):
+        assert 0 <= cde.evaluate(encoder, toy)["ndcg@10"] <= 1
+    vectors = minilm.encode_documents(ODD)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert vectors[0] @ vectors[1] < 0.999  # not all one unknown word
 
 
 def test_half_a_pair_is_refused_by_whatever_embeds() -> None:

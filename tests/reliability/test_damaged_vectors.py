@@ -55,6 +55,13 @@ def healed() -> None:
         assert (np.stack([known[text] for text in TEXTS]) == VECTORS).all()
 
 
+def test_a_file_takes_little_more_room_than_its_vectors(private_cache: Path) -> None:
+    vectors = np.ones((2000, 384), np.float32)
+    with VectorStore("model", 384) as kept:
+        kept.write([str(number) for number in range(len(vectors))], vectors)
+    assert kept.path.stat().st_size < 1.4 * vectors.nbytes
+
+
 def test_no_flipped_bit_changes_a_vector_that_comes_back(private_cache: Path) -> None:
     whole, draws = filled().read_bytes(), random.Random(0)
     told = 0
@@ -153,6 +160,27 @@ def test_the_file_that_replaced_a_damaged_one_is_not_set_aside(
     monkeypatch.setattr(sqlite3, "connect", slow)
     vectors, messages = called()
     assert (vectors == VECTORS).all() and messages == []
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY])
+def test_an_error_of_a_file_that_another_process_replaced_is_not_the_disks(
+    private_cache: Path, code: int
+) -> None:
+    path = filled()
+    files = []
+
+    def fails_at_first(connection: sqlite3.Connection) -> int:
+        files.append(path.stat().st_ino)
+        if len(files) > 1:
+            return connection.execute("SELECT count(*) FROM vectors").fetchone()[0]  # type: ignore[no-any-return]
+        replaced(path)
+        error = sqlite3.OperationalError("as SQLite words it")
+        error.sqlite_errorcode = code
+        raise error
+
+    with VectorStore("model", 16) as kept:
+        assert kept._whole(fails_at_first) == len(TEXTS)
+    assert len(set(files)) == 2
 
 
 @pytest.mark.slow

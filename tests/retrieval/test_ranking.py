@@ -192,6 +192,13 @@ def test_a_query_without_results_scores_0_and_counts_in_the_mean() -> None:
     assert score_queries({}, toy, METRICS).to_numpy().sum() == 0
 
 
+def test_results_of_queries_that_are_not_in_the_set_do_not_count() -> None:
+    toy = judged({"q": {"d01": 1}})
+    assert score_queries({"q": {"d01": 1.0}, "other": {"d02": 1.0}}, toy).to_dict() == {
+        "ndcg@10": {"q": 1.0}
+    }
+
+
 def test_a_document_with_the_querys_own_id_is_dropped_unless_it_is_judged_relevant() -> None:
     """BEIR drops it (quora, arguana: the query is a document); in pydocs it is the answer."""
     names, texts = ["a", "b", "c"], ["x", "y", "z"]
@@ -218,6 +225,17 @@ def test_rankings_are_left_as_they_were() -> None:
     rankings = {"q": in_order("d01", "d02", "d03")}
     score_queries(rankings, toy, METRICS)
     assert rankings == {"q": in_order("d01", "d02", "d03")}
+
+
+@pytest.mark.parametrize(
+    "metric", ["ndcg", "ndcg@0", "ndcg@", "accuracy@1", "NDCG@10", "map@-1", "mrr@ten"]
+)
+def test_an_unknown_metric_is_shown_with_those_accepted(metric: str) -> None:
+    with pytest.raises(
+        ValueError,
+        match=f"unknown metric '{metric}'; accepted are ndcg@k, map@k, recall@k, p@k and",
+    ):
+        score_queries({}, judged({"q": {"d01": 1}}), ["ndcg@10", metric])
 
 
 # --- reranking another model's candidates
@@ -278,6 +296,26 @@ def test_of_candidates_that_tie_at_the_cut_the_later_id_stays() -> None:
     tied = {"d01": 0.5, "d04": 0.5 + 1e-10, "d02": 0.9, "d09": 0.5}
     for candidates in (tied, dict(reversed(tied.items()))):
         assert set(rerank(encoder, toy, {"q0": candidates}, 2)["q0"]) == {"d02", "d09"}
+
+
+def test_only_documents_that_are_candidates_are_embedded() -> None:
+    encoder, toy, _ = two_models(2)
+    embedded: list[str] = []
+
+    class Counted(Table):
+        def encode_documents(self, texts: Sequence[str]) -> Vectors:
+            embedded.extend(texts)
+            return encoder.encode_documents(texts)
+
+    rerank(
+        Counted(encoder.vectors),
+        toy,
+        {"q0": {"d08": 1.0, "d02": 0.5}, "q1": {"d02": 1.0, "d00": 0.5}},
+        depth=1,
+    )
+    assert embedded == ["d02", "d08"]
+    rerank(Counted(encoder.vectors), toy, {}, depth=1)
+    assert embedded == ["d02", "d08"]
 
 
 # --- evaluate

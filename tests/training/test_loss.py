@@ -147,6 +147,22 @@ def test_a_target_of_several_documents_is_uniform_over_them() -> None:
     torch.testing.assert_close(loss, expected)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"masked": torch.zeros(2, 2, dtype=torch.bool)}, r"masked must be of shape \(3, 3\)"),
+        ({"positives": torch.zeros(3, 3, dtype=torch.bool)}, "no labelled document"),
+        ({"positives": torch.eye(3).bool()[[0] * 3], "symmetric": True}, "labelled query for each"),
+        ({"documents": torch.randn(2, 4)}, "m >= n > 0"),
+        ({"documents": torch.randn(3, 5)}, "must be"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:
+    arguments = {"queries": torch.randn(3, 4), "documents": torch.randn(3, 4), **options}
+    with pytest.raises(ValueError, match=message):
+        contrastive_loss(**arguments)
+
+
 @pytest.mark.parametrize("hardness", [0.0, 1.0, 9.0])
 def test_a_hardness_weighted_loss_is_that_of_sentence_transformers(hardness: float) -> None:
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss

@@ -9,7 +9,7 @@ import pytest
 
 import cde
 from cde_studies.clustering.clustering_recipe import ClusteringRecipe, clustering_recipe
-from cde_studies.clustering.groupings import Material, train_way, ways
+from cde_studies.clustering.groupings import Material, near_copies, train_way, ways
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +75,22 @@ def test_ever_smaller_goes_from_chance_to_small_clusters(material: Material) -> 
     sources = [len(set(material.domains[batch].tolist())) for batch in plan]
     assert np.mean(sources[:8]) > 3
     assert sources[8:] == [1] * 22
+
+
+def test_near_copies_have_a_kept_original_before_them_and_the_kept_are_apart() -> None:
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(60, 3)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    domains = ["a"] * 30 + ["b"] * 25 + ["c"] * 5
+    copies, cosines = near_copies(vectors, domains, 4), vectors @ vectors.T
+    assert 0 < copies[:30].sum() < 26
+    for row in range(60):
+        before = [one for one in range(row) if domains[one] == domains[row] and not copies[one]]
+        alike = bool((cosines[row, before] > 0.9).any())
+        assert alike == copies[row] or domains[row] == "c"
+    few = np.repeat(vectors[:1], 5, axis=0)
+    assert not near_copies(few, None, 2).any()
+    np.testing.assert_array_equal(near_copies(few, None, 1), [False, *[True] * 4])
 
 
 def test_pairs_held_out_are_not_trained_on(recipe: ClusteringRecipe) -> None:

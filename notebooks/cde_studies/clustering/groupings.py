@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cde.batching.clustering import cluster_pairs, cluster_vectors
+from cde.batching.clustering import cluster_pairs, cluster_vectors, rows_by_domain
 from cde.batching.negatives import mine_hard_negatives
 from cde.batching.packing import BatchSampler
 from cde.data import Pairs
@@ -131,6 +131,7 @@ def ways() -> dict[str, Way]:
         "clusters of passages": Way(
             lambda of: of.packed(of.one_side(of.vectors[1])), idea="clustering paper §2"
         ),
+        "clusters of passages, thinned": Way(_thinned, idea="clustering paper §7.3"),
         "clusters of queries": Way(
             lambda of: of.packed(of.one_side(of.vectors[0])), idea="clustering paper §2, TAS-B"
         ),
@@ -171,6 +172,29 @@ def _random(of: Material) -> Positions:
 def _with_hardest(of: Material) -> Positions:
     hardest = mine_hard_negatives(*of.vectors, 4, of.pairs.domains)
     return plan_with_hardest(hardest, of.batch_size, of.steps, of.seed)
+
+
+def _thinned(of: Material) -> Positions:
+    kept = np.flatnonzero(~near_copies(of.vectors[1], of.pairs.domains, of.batch_size))
+    queries, passages = of.vectors
+    fewer = replace(of, pairs=of.pairs.select(kept), vectors=(queries[kept], passages[kept]))
+    return kept[fewer.packed(fewer.one_side(fewer.vectors[1]))]
+
+
+def near_copies(
+    vectors: Vectors, domains: Sequence[str] | None, least: int, cosine: float = 0.9
+) -> NDArray[np.bool_]:
+    """Passages that say the same as an earlier one of their domain which is kept, `(n,)` bool. A
+    domain that would have less than `least` without them keeps them all.
+    """
+    copies = np.zeros(len(vectors), bool)
+    for rows in rows_by_domain(domains, len(vectors)):
+        own, found = vectors[rows], np.zeros(len(rows), bool)
+        for place in range(len(rows)):
+            if not found[place]:
+                found[place + 1 :] |= own[place + 1 :] @ own[place] > cosine
+        copies[rows] = found & ((~found).sum() >= least)
+    return copies
 
 
 def _greedy(of: Material) -> Positions:

@@ -105,7 +105,9 @@ def compute_device(device: str | None = None) -> str:
 
 
 def prefer_short_waits() -> None:
-    """Let OpenMP's threads sleep soon while they wait (`benchmarks/waiting.py`), before torch."""
+    """Let OpenMP's threads sleep soon while they wait, before torch: beside other work, waiting by
+    spinning makes steps slower.
+    """
     if "OMP_WAIT_POLICY" not in os.environ and "torch" not in sys.modules:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 

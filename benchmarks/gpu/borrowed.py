@@ -21,9 +21,9 @@ Sixteen cores fed about nine trainings of two layers on one H200, 25 to 90 ms a 
 time that Python takes to launch; the GPU was busy in half of it, and k-means on the cores took a
 minute of each. So name the chapters that matter alone, and others in a second call.
 
-`--measure` measures first: `utilisation.py` (share of the GPU's peak, the gradient cache's cost,
-memory), `encode.py` and `gradcache.py`, once in a store. With `--profile smoke` all but the last
-two is the same on a CPU, in miniature, which a test runs.
+`--measure` measures first, once in a store: `utilisation.py` (share of the GPU's peak, the gradient
+cache's cost, memory). With `--profile smoke` all is the same on a CPU, in miniature, which a test
+runs.
 """
 
 from __future__ import annotations
@@ -224,26 +224,18 @@ def declare(site: Path) -> None:
 
 
 def measure(environment: dict[str, str], place: Path, profile: str, end: float) -> None:
-    """Run the measurements that have not been made in this store, each to its own log."""
-    scripts = {"gpu/utilisation": ["--out", str(place / UTILISATION)]}
+    """Run `utilisation.py`, unless it has been run in this store."""
+    left, done = end - time.monotonic(), place / ".utilisation-done"
+    if done.exists() or left < 20:
+        return
+    script = Path(__file__).with_name("utilisation.py")
+    command = [sys.executable, str(script), "--out", str(place / UTILISATION)]
     if profile == "smoke":
-        scripts["gpu/utilisation"] += ["--tiny", "--rounds", "1"]
-    else:
-        scripts |= {"encode": [], "gradcache": []}
-    for name, options in scripts.items():
-        log, left = place / f"{Path(name).name}.log", end - time.monotonic()
-        done = place / f".{Path(name).name}-done"
-        if done.exists() or left < 20:
-            continue
-        code = run_for(
-            [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *options],
-            environment,
-            log,
-            left - 10,
-        )
-        if code == 0:
-            done.touch()
-        print(f"{name}: {'out of time' if code is None else f'exit {code}'}", flush=True)
+        command += ["--tiny", "--rounds", "1"]
+    code = run_for(command, environment, place / "utilisation.log", left - 10)
+    if code == 0:
+        done.touch()
+    print(f"utilisation: {'out of time' if code is None else f'exit {code}'}", flush=True)
 
 
 def run_for(

@@ -246,8 +246,7 @@ plots.table(rows.rename_axis("largest change of a coordinate").reset_index())
 # The table gives the time of one batch of full-length texts through the second stage, in float32 on
 # this machine, as a multiple of the time of the same backbone without context. For `cached`, it is
 # the time after the context's keys and values have been computed, which happens once per corpus.
-# (`benchmarks/encode.py` measures more sizes, bfloat16, memory, and a loop as in the authors'
-# README.)
+# {doc}`../../cost` has more sizes, and bfloat16.
 
 # %%
 context_vectors = torch.from_numpy(models["full"].embed_context(context_texts)).to(bare.device)

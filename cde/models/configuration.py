@@ -82,7 +82,7 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
     Args:
         backbone: config dictionary of the transformer, with its `model_type`.
         query_prefix, document_prefix: text put before every query and every document (§10.7).
-        max_tokens: texts are cut to so many tokens.
+        max_tokens: texts are cut to so many tokens, and to as many as the backbone has positions.
         dropout: dropout of the whole backbone, in training.
         pooling: "mean" over tokens; "cls", the first token's vector (clustering paper §3.2); or
             "chunks", the mean over eight chunks of a text, each brought to unit length.
@@ -171,7 +171,7 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         skip_instruction_until: leave tokens up to the first of this id out of the pooling
             (published models with `pool_ignore_instruction_tokens`); None pools all text tokens.
         query_prefix, document_prefix: text put before every query and every document (§10.7).
-        max_tokens: texts are cut to so many tokens.
+        max_tokens: texts are cut to so many tokens, and to as many as the backbone has positions.
         dropout: dropout of both backbones, in training.
 
     Example:

@@ -221,7 +221,7 @@ with plots.figure(width=7.2, height=4.2) as (drawing, axis):
         names[label] = some.index.where(some["named"], "")
     charts.points(axis, dots, names)
     charts.reference(axis, y=chance, name="random batches")
-    axis.margins(x=0.35)
+    axis.margins(x=0.2)
     axis.set_xscale("log")
     for which in (axis.xaxis.set_major_formatter, axis.xaxis.set_minor_formatter):
         which(LogFormatter(minor_thresholds=(2, 0.5)))

@@ -185,7 +185,7 @@ def near_copies(
     vectors: Vectors, domains: Sequence[str] | None, least: int, cosine: float = 0.9
 ) -> NDArray[np.bool_]:
     """Passages that say the same as an earlier one of their domain which is kept, `(n,)` bool. A
-    domain that would have less than `least` without them keeps them all.
+    domain that would have fewer than `least` without them keeps them all.
     """
     copies = np.zeros(len(vectors), bool)
     for rows in rows_by_domain(domains, len(vectors)):

@@ -178,8 +178,8 @@ lead = min([profile, *several], key=SCALES.index)
 # sets. The cost is the time for making batches and training, each at its fastest over the seeds,
 # since other work slowed some. Squares also need a surrogate's vectors, which take many times as
 # long if nobody has computed them yet. The line joins the ways that are not beaten by any cheaper
-# one. Those are labelled, and so are the ways above random batches and some that the paper asks
-# about; the ranking below names all.
+# one. Those are labelled, and so are the ways with equal budget above random batches and some that
+# the paper asks about; the ranking below names all.
 
 
 # %% tags=["hide-input"]
@@ -214,7 +214,8 @@ with plots.figure(width=7.2, height=4.2) as (drawing, axis):
     chance = table.loc["random", "score"]
     # the crowd below chance is named in the ranking
     asked = table.index.isin([SIDES[0], MINED, "paired, ever smaller"])
-    table["named"] = (table["score"] >= chance) | table["on_front"] | asked
+    one_budget = [every[name].times <= 1 for name in table.index]
+    table["named"] = one_budget & (table["score"] >= chance) | table["on_front"] | asked
     dots, names = {}, {}
     for label, needs in (("needs no surrogate", False), ("needs a surrogate", True)):
         some = table[[every[name].needs_surrogate == needs for name in table.index]]

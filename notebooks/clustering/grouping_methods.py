@@ -214,7 +214,7 @@ with plots.figure(width=7.2, height=4.2) as (drawing, axis):
     chance = table.loc["random", "score"]
     # the crowd below chance is named in the ranking
     asked = table.index.isin([SIDES[0], MINED, "paired, ever smaller"])
-    one_budget = [every[name].times <= 1 for name in table.index]
+    one_budget = table.index.map(lambda name: every[name].times <= 1)
     table["named"] = one_budget & (table["score"] >= chance) | table["on_front"] | asked
     dots, names = {}, {}
     for label, needs in (("needs no surrogate", False), ("needs a surrogate", True)):

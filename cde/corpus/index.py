@@ -421,7 +421,8 @@ class Index:
         Args:
             query: one query, or a list of them.
             depth: how many documents to return; at most as many as there are.
-            where: only documents with these values of metadata, or for which a function is true.
+            where: only documents with these values of metadata, or for which a function is true. A
+                warning names what is in no document's metadata.
             words: fuse the ranking with that of BM25, by reciprocal ranks.
 
         Returns:
@@ -448,6 +449,11 @@ class Index:
                 raise TypeError(f"where must be a mapping or a function; it is {shown(where)}")
             holds = where if callable(where) else lambda one: where.items() <= one.metadata.items()
             wanted = {name for name, one in rows.documents.items() if holds(one)}
+            if not wanted and isinstance(where, Mapping):
+                known = {name for one in rows.documents.values() for name in one.metadata}
+                if strange := sorted(set(where) - known, key=str):
+                    said = f"no document's metadata have {strange}; they have {sorted(known)}"
+                    warnings.warn(said, stacklevel=2)
             rows = rows.where(wanted.__contains__)
         found = self._found(rows, queries, max(depth, 1000) if words else depth)
         if words:

@@ -9,7 +9,7 @@
 # texts; two exceptions are named at the end.
 
 # %%
-from cde_book import charts, claims, gates, page, plots
+from cde_book import claims, gates, page, plots
 from cde_book.parameters import Count, CountOrZero, Long, Positive, Profile, Rate, Seed, Several
 
 page.claims_under_test("grouping_methods")
@@ -137,7 +137,7 @@ def compete(of, methods):
 # were struck from the plan before the first result.
 
 # %%
-from cde_book.differences import difference, difference_table, sweeps_at_profiles
+from cde_book.differences import difference, difference_table, show_differences, sweeps_at_profiles
 from cde_book.verdicts import SCALES
 
 NAME, LATER, THIN = (f"grouping_methods-{what}" for what in ("ways", "greedy", "thinned"))
@@ -172,115 +172,76 @@ several = [of for of, found in seeds_of.items() if len(found) > 1 and complete[o
 lead = min([profile, *several], key=SCALES.index)
 
 # %% [markdown]
-# ## Quality against cost
+# ## Points above random batches
 #
-# Which way scores highest for its cost? Each dot is one way, its score averaged over its seeds and
-# sets. The cost is the time for making batches and training, each at its fastest over the seeds,
-# since other work slowed some. Squares also need a surrogate's vectors, which take many times as
-# long if nobody has computed them yet. The line joins the ways that are not beaten by any cheaper
-# one. Those are labelled, and so are the ways with equal budget above random batches and some that
-# the paper asks about; the ranking below names all.
+# Which way scores highest? Each row is one way, less random batches, from the largest scale that
+# has it; intervals are over other seeds and other sets. All ways have one budget, except those
+# whose name says that they train longer.
 
-
-# %% tags=["hide-input"]
-from matplotlib.ticker import LogFormatter
-
-
-def names_in(of):
-    """The ways that a profile's runs have."""
-    return [name for name in every if name in set(runs[of].rows["arm"])]
+# %%
+BASELINE = "random"
+compared = sorted({profile, *several}, key=SCALES.index)[:2]
 
 
 def standing(of):
-    """A row for each way: its score, its seconds, and whether none is both cheaper and better."""
-    one, names = runs[of], names_in(of)
+    """Each way's mean score and its seconds, the best way first. A cost is the least of all seeds,
+    since other work slowed some.
+    """
+    one = runs[of]
+    names = [name for name in every if name in set(one.rows["arm"])]
     table = pd.DataFrame({"score": {name: one.score(arm=name).mean() for name in names}})
     for column in SECONDS:
         table[column] = {name: one.of_run(column, arm=name).min() for name in names}
-    table["seconds"] = table["grouping_seconds"] + table["training_seconds"]
-    table["on_front"] = [
-        not ((table["seconds"] < way.seconds) & (table["score"] > way.score)).any()
-        for way in table.itertuples()
-    ]
-    return table
+    return table.sort_values("score", ascending=False)
 
 
-table = standing(lead)
-
-# %%
-with plots.figure(width=7.2, height=4.2) as (drawing, axis):
-    front = table[table["on_front"]].sort_values("seconds")
-    axis.plot(front["seconds"], front["score"], color=plots.MUTED, linewidth=0.9, marker="")
-    chance = table.loc["random", "score"]
-    # the crowd below chance is named in the ranking
-    asked = table.index.isin([SIDES[0], MINED, "paired, ever smaller"])
-    one_budget = table.index.map(lambda name: every[name].times <= 1)
-    table["named"] = one_budget & (table["score"] >= chance) | table["on_front"] | asked
-    dots, names = {}, {}
-    for label, needs in (("needs no surrogate", False), ("needs a surrogate", True)):
-        some = table[[every[name].needs_surrogate == needs for name in table.index]]
-        dots[label] = some["seconds"], some["score"]
-        names[label] = some.index.where(some["named"], "")
-    charts.points(axis, dots, names)
-    charts.reference(axis, y=chance, name="random batches")
-    axis.margins(x=0.2)
-    axis.set_xscale("log")
-    for which in (axis.xaxis.set_major_formatter, axis.xaxis.set_minor_formatter):
-        which(LogFormatter(minor_thresholds=(2, 0.5)))
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-    axis.set_xlabel("seconds of making batches and training")
-    axis.set_ylabel("NDCG@10 out of domain, times 100")
-ranked = table.sort_values("score", ascending=False)
-plots.show(
-    drawing,
-    caption="Quality against cost for each way to make batches. The dotted line is random batches.",
-    data=table.drop(columns="named").reset_index(names="way"),
-    answers="Clustering §7",
+standings = {of: standing(of) for of in dict.fromkeys([lead, *runs])}
+ranked = dict.fromkeys(name for of in compared for name in standings[of].index)
+show_differences(
+    {of: runs[of] for of in compared},
+    {name: ({"arm": name}, {"arm": BASELINE}) for name in ranked if name != BASELINE},
+    "Each way to make batches, less random batches.",
+    "Clustering §7",
     lead=True,
 )
 
 # %% [markdown]
 # ## The ranking
 #
-# The table gives points of NDCG@10 above random batches with one budget. Intervals cover both other
-# seeds and other sets. The ways that train longer spend more. *p* is corrected by Holm's method for
-# the number of ways. *In domain* are held-out pairs of the training sources; *loss* is that of the
-# last batches.
+# The same with the scores and what they cost. *p* is corrected by Holm's method for the number of
+# ways. *In domain* are held-out pairs of the training sources; *loss* is that of the last batches.
+# A surrogate's vectors take many times as long as its batches, if nobody has computed them yet.
 
 # %% tags=["hide-input"]
 from cde.intervals import holm, p_value, run_interval
 
-BASELINE = "random"
-
 
 def ranking(of):
-    """The ways of one budget from best to worst, with what is known of each."""
-    one, names = runs[of], names_in(of)
-    pairs = {name: ({"arm": name}, {"arm": BASELINE}) for name in names if name != BASELINE}
+    """The ways from best to worst, with what is known of each."""
+    one, spent = runs[of], standings[of]
+    pairs = {name: ({"arm": name}, {"arm": BASELINE}) for name in spent.index if name != BASELINE}
     gains = {name: gain for name, pair in pairs.items() if (gain := one.crossed_gain(*pair))}
     corrected = dict(zip(gains, holm([p_value(gain, 0) for gain in gains.values()]), strict=True))
-    spent = standing(of)
     lines = []
-    for name in sorted(names, key=lambda name: -spent.loc[name, "score"]):
+    for name, (score, *seconds) in spent.iterrows():
         held = one.score(where="in", arm=name) - one.score(where="in", arm=BASELINE)
         inside = str(run_interval(held)) if len(held) > 1 and name != BASELINE else ""
+        costs = zip(("grouping, s", "training, s", "embedding, s"), seconds, strict=True)
         lines.append(
             {
                 "way": name,
-                "NDCG@10": f"{spent.loc[name, 'score']:.2f}",
+                "NDCG@10": f"{score:.2f}",
                 "over random": str(gains.get(name, "")),
                 "p": f"{corrected[name]:.2g}" if name in corrected else "",
                 "in domain": inside,
                 "loss": f"{one.of_run('loss', arm=name).mean():.2f}",
-                "grouping, s": f"{spent.loc[name, 'grouping_seconds']:.1f}",
-                "training, s": f"{spent.loc[name, 'training_seconds']:.0f}",
-                "embedding, s": f"{spent.loc[name, 'embedding_seconds']:.0f}",
+                **{what: f"{cost:.1f}" if cost < 10 else f"{cost:.0f}" for what, cost in costs},
             }
         )
     return pd.DataFrame(lines)
 
 
-for of in dict.fromkeys([lead, *runs]):
+for of in standings:
     display(plots.table(ranking(of).assign(profile=of)))
 
 # %%
@@ -348,14 +309,14 @@ def apart(one, way, against):
 
 
 for of, one in runs.items():
-    names, every_one = names_in(of), sorted(one.rows["seed"].unique())
+    names, every_one = set(standings[of].index), sorted(one.rows["seed"].unique())
     first = every_one[: LOOKED_AT.get(of, len(every_one))]
     later = [number for number in every_one if number not in first] or every_one
-    if set(SIDES) <= set(names):
+    if set(SIDES) <= names:
         at_first = {name: one.score(arm=name).loc[first].mean() for name in SIDES}
         PAPERS_GUESSES[BOTH] = (BOTH_SIDES, max(at_first, key=at_first.get))
     for claim, (way, against) in PAPERS_GUESSES.items():
-        if not {way, against} <= set(names):
+        if not {way, against} <= names:
             continue
         gains = apart(one, way, against)
         what = f"profile {of}, {one.sets()} sets, against {against}"
@@ -372,7 +333,7 @@ AT_DAY = {
 }
 for of, of_recipe in {"day": day, profile: recipe}.items():
     for claim, (way, against) in AT_DAY.items():
-        known = of in runs and {way, against} <= set(names_in(of))
+        known = of in runs and {way, against} <= set(standings[of].index)
         if of == "laptop" or not known:  # without layers both were looked at
             continue
         both = Sweep(runs[of].rows[runs[of].rows["arm"].isin([way, against])])
@@ -391,12 +352,12 @@ for of, one in thin.items():
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-same_budget = [name for name in ranked.index if every[name].times <= 1]
+same_budget = [name for name in standings[lead].index if every[name].times <= 1]
 top = same_budget[0]
 above = difference(runs[lead], ({"arm": top}, {"arm": BASELINE}))
 gains = [
     runs[lead].crossed_gain({"arm": name}, {"arm": BASELINE})
-    for name in names_in(lead)
+    for name in standings[lead].index
     if every[name].needs_surrogate
 ]
 ahead = sum(bool(gain and gain.low > 0) for gain in gains) or "none"

@@ -95,6 +95,8 @@ def test_what_moved_is_not_embedded_again_and_metadata_follow() -> None:
         ["z", "c"],
         ["c", "z"],
     )
+    with pytest.warns(UserWarning, match=r"have \['yeer'\]; they have \['year'\]"):
+        assert index.search("red", where={"yeer": 3}).empty
 
 
 @pytest.fixture

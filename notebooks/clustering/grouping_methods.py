@@ -362,7 +362,8 @@ gains = [
 ]
 ahead = sum(bool(gain and gain.low > 0) for gain in gains) or "none"
 how_far = f", {claims.shown(above)} points above random batches" if top != BASELINE else ""
-best = f"*{top}* scores" if top != BASELINE else "random batches score"
+named = "CDE's recipe" if top == FILTERED else f"*{top}*"
+best = f"{named} scores" if top != BASELINE else "random batches score"
 model = "With two layers" if lead == "day" else "Without layers"
 page.answer(
     f"""{model}, {best} highest of {len(same_budget)} ways with equal budget{how_far}; {ahead} using

@@ -146,7 +146,7 @@ def ways() -> dict[str, Way]:
         "paired clusters, tour, filter": Way(
             lambda of: of.packed(of.paired(), tour=True),
             change={"filter_epsilon": 0.0},
-            idea="CDE Eq. 4 as well",
+            idea="CDE's recipe: §4.1 with Eq. 4",
         ),
         "paired, small clusters": Way(
             lambda of: of.packed(of.paired(max(2, of.batch_size // 8)), tour=True),

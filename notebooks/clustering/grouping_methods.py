@@ -276,7 +276,7 @@ from cde_studies.clustering.groupings import near_copies
 WITHOUT_COPIES = {f"{THINNED} − all": ({"arm": THINNED}, {"arm": SIDES[0]})}
 trained = recipe.of_large_sources
 passages = recipe.surrogate.encode_documents(trained.documents)
-copies = near_copies(passages, trained.domains, recipe.base.batch_size)
+copies = near_copies(passages, trained.domains, recipe.base.batch_size, cosine=0.9)
 share = {f"left out at {profile}": f"{copies.mean():.0%}"}
 plots.table(difference_table(thin, WITHOUT_COPIES).assign(**share))
 

@@ -209,32 +209,51 @@ def _line(label: str, mean: pd.Series[float], form: _Words) -> Series:
     return Series(label, words, min(at), max(at))
 
 
-def points(axis: Axes, series: Mapping[str, tuple[ArrayLike, ArrayLike]], **look: Any) -> None:
-    """Draw points, x and y of each series."""
+def points(
+    axis: Axes,
+    series: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    names: Mapping[str, Sequence[Any]] | None = None,
+    **look: Any,
+) -> None:
+    """Draw points, x and y of each series, and beside those that have a name, small, the name."""
     placed = {
         name: np.asarray([np.ravel(x), np.ravel(y)], dtype=float) for name, (x, y) in series.items()
     }
     x_form, y_form = (
         in_words(value for some in placed.values() for value in some[which]) for which in (0, 1)
     )
+    known = [value for some in placed.values() for value in some[0] if np.isfinite(value)]
+    middle = (min(known, default=0.0) + max(known, default=0.0)) / 2
     described = []
     for number, (name, some) in enumerate(placed.items()):
         hollow = {"markerfacecolor": "none", "markersize": 8} if number >= 6 else {}
         axis.plot(*some, label=_literal(name) or None, **{**_dots(number), **hollow, **look})
+        named = [str(one) for one in (names or {}).get(name, [""] * some.shape[1])]
+        for text, place in zip(named, some.T, strict=True):
+            if text:  # towards the middle, and no room of the axes is taken for it
+                side = -1 if place[0] > middle else 1
+                at: dict[str, Any] = {"xytext": (4 * side, 3), "textcoords": "offset points"}
+                at["horizontalalignment"] = "left" if side > 0 else "right"
+                note = axis.annotate(_literal(text), place, **at, fontsize=7.5, color=MUTED)
+                note.set_in_layout(False)
         if some.size:
-            described.append(_points(name, some, x_form, y_form))
+            described.append(_points(name, some, named, x_form, y_form))
     describe(axis, "points", described)
 
 
-def _points(name: str, some: Any, x_form: _Words, y_form: _Words) -> Series:
+def _points(name: str, some: Any, named: list[str], x_form: _Words, y_form: _Words) -> Series:
     """Points of a series in words: how many, their mean, Pearson's correlation; and the ends."""
     middle, known = np.nanmean(some, axis=1), some[:, np.isfinite(some).all(axis=0)]
     words = f"{y_form(middle[1])} at {x_form(middle[0])}"
     words = f"{some.shape[1]} points, mean {words}" if some.shape[1] > 1 else words
     if known.shape[1] > 2 and (np.ptp(known, axis=1) > 0).all():
         words += f", r = {np.corrcoef(known)[0, 1]:.2f}"
-    least, most = [(float(end), y_form(end)) for end in (np.nanmin(some[1]), np.nanmax(some[1]))]
-    return Series(name, words, least, most)
+    ends = [int(find(some[1])) for find in (np.nanargmin, np.nanargmax)]
+    values = [
+        (some[1, one], " at ".join(filter(None, (y_form(some[1, one]), named[one]))))
+        for one in ends
+    ]
+    return Series(name, words, *values)
 
 
 def reference(

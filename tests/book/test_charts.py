@@ -92,7 +92,7 @@ def test_a_name_with_dollar_signs_is_drawn_as_it_is() -> None:
     with plots.figure(3, 1) as (drawing, (dots, lines, squares)):
         charts.seed_dots(dots, {name: {name: [1.0, 2.0], "b": [1.0]}}, "score")
         charts.curves(lines, {name: pd.Series({1: 2.0, 3: 4.0})})
-        charts.points(lines, {name: ([1.0], [2.0])})
+        charts.points(lines, {name: ([1.0], [2.0])}, {name: [name]})
         charts.reference(lines, x=1.0, name=name)
         charts.heatmap(squares, pd.DataFrame({name: [1.0, 2.0]}, index=[name, "c"]))
         lines.legend()

@@ -302,7 +302,9 @@ plots.table(table.round(3).replace({"cluster": {-1: "all"}}))
 # passages in hundreds of clusters. Here the same number of updates is trained on few pairs and on
 # many, in clusters of one size, so that few pairs are fewer clusters and more epochs. A cluster's
 # last pairs, too few for a batch, are left out in each epoch. What do batches of passage clusters
-# gain, in points? Intervals are for other seeds and sets.
+# gain, in points? Intervals are for other seeds and sets. At `day` there is one run of each so far.
+# It has the paper's pattern, and later runs must test that. The few clusters of few pairs mix
+# sources, and the many of many pairs do so less, so it may be batches of one source that gain.
 
 # %%
 CLUSTERED = {"arm": PASSAGES}, {"arm": SHUFFLED}

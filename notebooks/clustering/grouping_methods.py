@@ -176,7 +176,7 @@ lead = min([profile, *several], key=SCALES.index)
 #
 # Which way scores highest? Each row is one way, less random batches: with two layers at `day`, and
 # without layers below it, where it was trained so. Intervals are over other seeds and other sets.
-# The ranking below has the ways that were trained without layers alone.
+# The ranking below has the other ways, which were trained without layers alone.
 
 # %%
 BASELINE = "random"
@@ -381,14 +381,14 @@ page.answer(
 # the weighted loss scores above both. Nor did clusters score higher when near copies were left out.
 #
 # With two layers and a thousand steps (`day`) batches matter more, in each of three runs.
-# Clusters of passages score two points above random batches. Batches of one source score as high
-# as clusters, and need no surrogate. Mined negatives cost as many texts and gain nothing that we
-# saw; without a limit on how similar they may be, they score below random batches. Nor does it
-# help that they bring their own queries. The weighted loss gains about a point, just clear of
-# chance. CDE's whole recipe scores highest. It alone filters false negatives in the batch, which
-# may be what raises it: in {doc}`../results/controls`, where all arms have the filter, batches of
-# one source score higher than random ones too, and whether batches of neighbours add anything
-# cannot be told.
+# Clusters of passages score two points above random batches, and above mined negatives, which
+# cost as many texts and gain nothing that we saw. Without a limit on how similar they may be,
+# mined negatives score below random batches; nor does it help that they bring their own queries.
+# Batches of one source score as high as clusters, and need no surrogate. The weighted loss gains
+# about a point, just clear of chance. CDE's whole recipe scores highest. It alone filters false
+# negatives in the batch, which may be what raises it: in {doc}`../results/controls`, where all
+# arms have the filter, batches of one source score higher than random ones too, and whether
+# batches of neighbours add anything cannot be told.
 #
 # On held-out pairs of all training sources together random batches score above both, in each run.
 # (Ten large clusters across sources score highest there, {doc}`stratified_batches` finds.) So

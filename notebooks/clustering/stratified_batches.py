@@ -304,8 +304,8 @@ plots.table(table.round(3).replace({"cluster": {-1: "all"}}))
 # last pairs, too few for a batch, are left out in each epoch. What do batches of passage clusters
 # gain, in points? Intervals are for other seeds and sets. At `day` there is one run of each so far.
 # It has the paper's pattern; since we have looked at it, later seeds alone will test that. The few
-# clusters of few pairs mix sources, and the many of many pairs do so less, so it may be batches of
-# one source that gain.
+# clusters of few pairs must mix sources, and the many of many pairs may do so less, so it may be
+# batches of one source that gain: no arm here tells.
 
 # %%
 CLUSTERED = {"arm": PASSAGES}, {"arm": SHUFFLED}
